@@ -48,7 +48,7 @@ TURNS = 3  # of a task that goes through depths the third sample lies amid its h
 SUFFIXES, IN_PAGE = (".html", ".pdf"), "data:image/svg+xml;base64,"
 PRINT_SECONDS, MOST = 180, 10**7  # the latter: characters of one text
 QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
-SECTIONS = ("model", "task", "story", "matters", "together", "kernels")
+SECTIONS = ("task", "story", "matters", "together", "kernels", "model")
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def report(
     not made again. `begin(what comes)`, then `progress(share of it)`; raise in either to stop. What cannot be
     made its section says. Raises MtaVizError for a checkpoint, prompt or task that cannot be used.
 
-    >>> mta_viz.report(model, "hjnvt.qdgzf.aoxsb#gd").sections[0].title
+    >>> mta_viz.report(model, "hjnvt.qdgzf.aoxsb#gd").sections[-1].title
     'The model'
     """
     model = model if isinstance(model, HookedMTA) else load(model)

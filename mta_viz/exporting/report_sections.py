@@ -302,6 +302,7 @@ def story_section(order: Order) -> Section:
     words = [tell("words", "prompt", prompt=order.prompt, n=len(told.tokens)), short, answer]
     missing = [texts()["no_twin"].format(reason=told.twin.reason)] if isinstance(told.twin, Absent) else []
     words += [] if missing else [tell("words", "twin", story=told)]
+    words += [tell("words", "reading")] if told.kernel else []
     names = {"model": source.name, "own tap only": tell("words", "model_without", name=source.name)}
     rows = [
         (names.get(name, name), number(at.log_odds), at.rank, f"{at.probability:.3f}")
@@ -320,8 +321,6 @@ def _story_figures(order: Order, told: Story) -> Iterator[Shown]:
     stage, last = told.weights[-1].stage.value.key, len(told.tokens) - 1
     place = {"layer": told.place[0], "head": told.place[1]}
     yield order.shown("attention-text", **place, stage=stage, position=last, spans=told.spans)
-    if told.kernel is not None:
-        yield order.shown("kernel-taps", **asdict(told.kernel))
 
 
 def _gains(order: Order, told: Story) -> list[Titled]:

@@ -16,7 +16,7 @@ from mta_viz.cli.output import check_output, json_text, note, write_text
 from mta_viz.errors import MtaVizError, PromptError
 
 COMMANDS = (
-    "info", "story", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "gain",
+    "info", "story", "report", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "gain",
     "operator", "train", "evaluate", "effects", "shapley", "paths", "recurrence", "surrogates", "ablate",
     "attribute", "compare", "direct-effect", "needle", "perplexity", "conjunction", "questions",
     "paper-figures", "figure", "insert", "merge", "finetune",

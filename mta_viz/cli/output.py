@@ -44,9 +44,14 @@ class ProgressLine:
     """
 
     def __init__(self, label: str) -> None:
-        self.label, self.rewrite = label, sys.stderr.isatty()
+        self.rewrite, self.shown = sys.stderr.isatty(), False
+        self.begin(label)
+
+    def begin(self, label: str) -> None:
+        """What is done from now on, on a line of its own."""
+        self.__exit__()
+        self.label, self.shown = label, False
         self.start = self.last = time.monotonic()
-        self.shown = False
 
     def __enter__(self) -> "ProgressLine":
         return self

@@ -13,7 +13,7 @@ CATS = "The cat sat on the mat, and the cat sat."
 def test_the_page_draws_text_panels_sum_and_predictions(open_app):
     app = open_app("tiny-mta", "Hello, hello")  # through the navigation; the others by the page's own address
     fine(app)
-    assert len(charts(app)) == 2 and len(app.get("bidi_component")) == 4  # text, maps, their pointer, the frame
+    assert len(charts(app)) == 2 and len(app.get("bidi_component")) == 4  # with pointer and frame
     assert "Rows: query, columns: key" in said(app) and "Self-check" in said(app)
     assert len(app.button_group[0].options) == 6  # all six stages in a layer with both kernels
     words = said(run_until(app, "the head gives"))
@@ -127,7 +127,7 @@ def test_a_prompt_of_some_hundred_tokens_is_whole_and_says_what_is_saved(open_ap
     )
     fine(app)
     assert "321 tokens" in said(app) and "block" not in said(app)
-    more = " ".join(line.help or "" for line in app.caption).replace("\\", "")
+    more = " ".join(line.proto.help for line in app.caption).replace("\\", "")
     assert "Map saves the part around the chosen cell: queries 193 to 320, keys 0 to 127." in more
 
 

@@ -1,6 +1,6 @@
 """The line under the header of every page: where you are, its link, everything in one file, the help."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
@@ -29,11 +29,12 @@ EXPLAINED = {
 }
 
 
-def draw_address(text: str) -> None:
-    """One line: the place in words, a copyable link, everything, help."""
+def draw_address(text: str, more: Callable[[], None] = lambda: None) -> None:
+    """One line: the place in words, what `more` draws, a copyable link, everything, help."""
     with st.container(horizontal=True, vertical_alignment="center", key="address"):
         with st.container():
             st.text(text)
+        more()
         with st.container(width="content"):
             _draw_link()
         help = "Save all figures of this page in one file, or the whole session; open a saved session."

@@ -4,6 +4,7 @@ The first picture is the panels; text, answer and inspector follow. The chosen c
 """
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -19,6 +20,7 @@ from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.plan import EDITED, ORIGINAL, PLAN_SHOWN, SHOWN
+from mta_viz.ui.shell.reporting import draw_report_button
 from mta_viz.ui.shell.show import begin, on_page
 from mta_viz.ui.shell.widgets import head_name, plain
 from mta_viz.ui.workspace.answer import draw_answer, draw_plan_strip
@@ -82,7 +84,8 @@ def _outside(desk: Desk) -> Hashable:
 def _draw_top(desk: Desk) -> None:
     page, selected = desk.original, desk.head.selected
     name = head_name(selected.layer, selected.head, page.numbering)
-    draw_address(f"{state.selection().checkpoint} · {name} · {selected.stage.value.long}")
+    where = f"{state.selection().checkpoint} · {name} · {selected.stage.value.long}"
+    draw_address(where, partial(draw_report_button, page))
     if page.stale:
         st.warning("Prompt changed. These maps are of the previous run.")
     if len(page.trace.tokens) == 1:

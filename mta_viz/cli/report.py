@@ -1,0 +1,51 @@
+"""`report PATH [--prompt TEXT] [--task TASK] --out FILE`: all that is known of a model, in one file."""
+
+from argparse import ArgumentParser, Namespace
+from contextlib import closing
+from dbm import dumb
+from pathlib import Path
+from typing import Any
+
+from mta_viz.cli import flags
+from mta_viz.cli.output import ProgressLine, going_on_from
+
+HELP = "a model, its kernels and what they do, as one page or PDF with methods and provenance"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """A model, a prompt, a task, and the file."""
+    flags.add_model(parser)
+    prompts = parser.add_mutually_exclusive_group()
+    about = "the example (default: a sample of the task, or of the one that fits)"
+    prompts.add_argument("--prompt", metavar="TEXT", help=about)
+    prompts.add_argument("--tokens", type=Path, metavar="FILE", help="or a JSON list of token ids")
+    flags.add_answer(parser)
+    flags.add_task(parser, "blocks", about="also the accuracy at a task, beside the plain twin's")
+    parser.add_argument("--samples", type=flags.positive, metavar="N", help="of the task (default 60)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
+    about = "report.html or report.pdf; after Ctrl-C the same command goes on"
+    flags.add_file(parser, "--out", about, required=True)
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """Make every section, then write the file; what is done is kept beside it until then."""
+    from mta_viz.exporting.report import browser, checked_path, report
+
+    out = checked_path(arguments.out)
+    if out.suffix.lower() == ".pdf":
+        browser("pdf")
+    model, prompt = flags.open_model(arguments, kernels_do=True), None
+    if arguments.prompt is not None or arguments.tokens:
+        prompt = flags.encode(model, flags.prompt_of(arguments))
+    settings: dict[str, Any] = {name: vars(arguments)[name] for name in ("task", "answer", "samples", "seed")}
+    parts = out.with_name(f"{out.name}.parts")
+    with going_on_from(parts), ProgressLine("") as line, closing(dumb.open(str(parts), "c")) as kept:
+        made = report(model, prompt, **settings, kept=kept, begin=line.begin, progress=line)
+        line.begin("Drawing")
+        made.save(out, force=True, progress=line)
+    for suffix in (".dat", ".dir", ".bak"):
+        parts.with_name(f"{parts.name}{suffix}").unlink(missing_ok=True)
+    sections = [
+        {"title": at.title, "figures": len(at.figures), "not_made": at.missing} for at in made.sections
+    ]
+    return {"out": str(out), "bytes": out.stat().st_size, "figures": len(made.figures), "sections": sections}

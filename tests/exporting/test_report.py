@@ -1,0 +1,154 @@
+"""A report holds nothing foreign, its figures can be made again, and what is done is not done twice."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import mta_viz
+from mta_viz.errors import Cancelled, MtaVizError
+from mta_viz.exporting import report_sections
+from mta_viz.exporting.again import make_again
+from mta_viz.exporting.carriers import read
+from mta_viz.exporting.report import Report
+from tests.tiny_models import write_models
+
+HOSTILE = "</script></metadata><script>alert(1)</script>\u202e\x1b[31m & “a” {{ 7 * 7 }} {% raw %}"
+
+
+class Page(HTMLParser):
+    """Elements, attributes, and the text that is shown."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self.tags, self.attributes, self.text = list[str](), list[tuple[str, str, str]](), ""
+        self.feed(content.decode())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data):
+        self.text += data if self.tags[-1:] != ["script"] else ""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    return write_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(autouse=True)
+def quick_pictures(request, monkeypatch):
+    """Pictures are drawn by a browser in the tests that are about them."""
+    if "browser" not in request.keywords:
+        monkeypatch.setattr("mta_viz.exporting.report.picture", lambda *_: b"<svg></svg>")
+
+
+@pytest.fixture(scope="module")
+def blocks(models) -> Report:
+    return mta_viz.report(models / "tiny-blocks", task="blocks", samples=4)
+
+
+def test_the_page_is_whole_and_asks_nothing_of_the_network(blocks):
+    page = Page(blocks.html())
+    assert page.tags[:2] == ["html", "head"] and page.tags.count("img") == len(blocks.figures) > 2
+    links = [value for _, name, value in page.attributes if name in ("src", "href", "srcset", "action")]
+    assert links and all(link.startswith(("data:image/svg+xml;base64,", "#")) for link in links)
+    assert page.tags.count("script") == 1 and ("script", "type", "application/json") in page.attributes
+    named = {value for _, name, value in page.attributes if name == "id"}
+    assert {link[1:] for link in links if link.startswith("#")} <= named
+    assert not any(name.startswith("on") for _, name, _ in page.attributes)
+
+
+def test_every_figure_is_made_again_from_what_the_page_says(blocks, models, tmp_path):
+    file = blocks.save(tmp_path / "report.html")
+    for number, shown in enumerate(blocks.figures, start=1):
+        again = make_again(read(file, number), models / "tiny-blocks")
+        assert again.caption == shown.caption and again.table.csv() == shown.csv
+    with pytest.raises(MtaVizError, match="exists"):
+        blocks.save(file)
+
+
+def test_hostile_text_stays_text(models):
+    model = mta_viz.load(models / "tiny-mta")
+    report = mta_viz.report(model, HOSTILE, answer="<b>")
+    content = Report("<img src=x onerror=1>", report.made, report.sections).html()
+    page = Page(content)
+    assert page.tags.count("script") == 1 and page.tags.count("img") == len(report.figures)
+    assert not any(name.startswith("on") for _, name, _ in page.attributes)
+    assert "\u202e" not in page.text and "\x1b" not in page.text and "{{ 7 * 7 }}" in page.text
+    assert "<img src=x onerror=1>" in page.text
+
+
+def test_what_cannot_be_made_says_why_in_a_line(models):
+    report = mta_viz.report(models / "no-tokenizer")
+    missing = {section.name: section.missing for section in report.sections}
+    assert missing["model"] == missing["kernels"] == ()
+    assert "no task was named" in missing["task"][0] and "tokenizer" in missing["story"][0]
+    assert "has not been measured" in missing["matters"][0]
+    assert all("\n" not in line for lines in missing.values() for line in lines)
+    plain = mta_viz.report(models / "tiny-plain", "abc")
+    assert "no key-query kernels" in plain.sections[4].missing[0]
+    nan = mta_viz.report(models / "tiny-nan", "abc")
+    assert nan.sections[1].missing and nan.sections[4].tables
+
+
+def test_a_stopped_report_goes_on_and_runs_nothing_twice(models, tmp_path, monkeypatch):
+    calls = {"outcome": 0, "kernel_table": 0}
+    for name in calls:
+        monkeypatch.setattr(report_sections, name, _counted(calls, name, getattr(report_sections, name)))
+    settings = {"task": "blocks", "samples": 14}
+
+    def stop(share: float) -> None:
+        if calls["outcome"] == 2:
+            raise Cancelled("stopped")
+
+    kept: dict[str, str] = {}
+    with pytest.raises(Cancelled):
+        mta_viz.report(models / "tiny-blocks", **settings, kept=kept, progress=stop)
+    assert calls["outcome"] == 2
+    report = mta_viz.report(models / "tiny-blocks", **settings, kept=kept)
+    assert calls == {"outcome": 3, "kernel_table": 1}
+    again = mta_viz.report(models / "tiny-blocks", **settings, kept=kept)
+    assert calls == {"outcome": 3, "kernel_table": 1}
+    assert again.html() == report.html()
+
+
+def _counted(calls, name, function):
+    def counted(*arguments):
+        calls[name] += 1
+        return function(*arguments)
+
+    return counted
+
+
+def test_a_damaged_section_is_made_anew(models):
+    kept: dict[str, str] = {}
+    mta_viz.report(models / "tiny-blocks", "abcde.fghij#ca", kept=kept)
+    damaged = {name: text if name.startswith("table") else text[:50] for name, text in kept.items()}
+    mta_viz.report(models / "tiny-blocks", "abcde.fghij#ca", kept=damaged)
+    assert damaged == kept
+
+
+@pytest.mark.browser
+def test_pictures_and_the_pdf_are_real(blocks, tmp_path):
+    from pypdf import PdfReader
+
+    small = Report(blocks.name, blocks.made, blocks.sections[1:2])
+    file = small.save(tmp_path / "report.pdf")
+    text = "".join(page.extract_text() for page in PdfReader(file).pages)
+    assert "In short" in text and "Methods" in text and small.sections[0].title in text
+    assert read(file, 1).figure == small.figures[0].provenance.figure
+
+
+def test_without_a_browser_the_page_says_so_and_a_pdf_is_refused(blocks, monkeypatch):
+    from choreographer.browsers.chromium import Chromium
+
+    monkeypatch.undo()  # the pictures' own way
+    monkeypatch.setattr(Chromium, "find_browser", lambda **_: None)
+    page = Page(blocks.html())
+    assert page.tags.count("img") == 0 and page.text.count("needs Chrome or Chromium") == len(blocks.figures)
+    with pytest.raises(MtaVizError, match="pdf needs Chrome or Chromium"):
+        blocks.pdf()
+    with pytest.raises(MtaVizError, match=r"none of \.html, \.pdf"):
+        blocks.save("report.txt")

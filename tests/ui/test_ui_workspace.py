@@ -107,7 +107,7 @@ def test_scoring_a_long_prompt_is_asked_for(open_app):
     asked = len(app.get("plotly_chart"))
     assert "Score all heads" in [button.label for button in app.button]
     next(button for button in app.button if button.label == "Score all heads").click().run()
-    fine(app)
+    fine(run_until(app, "A point is a head."))
     assert len(app.get("plotly_chart")) == asked + 2
 
 

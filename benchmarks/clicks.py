@@ -210,6 +210,7 @@ def _stage(index: int) -> str:
 def _click(page: Page, selector: str) -> float:
     seconds = page.evaluate(CLICK, [selector, page.evaluate(TITLE)])
     page.wait_for_timeout(LOOK_MS)
+    page.wait_for_function(RESTING)  # the map comes first, and the buttons follow it
     return seconds
 
 

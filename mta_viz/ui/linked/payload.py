@@ -66,9 +66,9 @@ class KernelPanel:
 class Linked:
     """One to three exact maps of the same rows and columns, with what is drawn around them.
 
-    `view` is the view's name; `run` names the prompt, the models and what is edited: the crop stays while it
-    stays. `marks` are the places found by a search. `crops` can be chosen by their names; `crop` is the one
-    shown at first.
+    `view` is the view's name; `run` names the prompt, the models and what is edited. `marks` are the places
+    found by a search. `crops` can be chosen by their names; `crop` is the one shown at first, which stays, or
+    what a visitor makes of it, while the tokens stay.
     """
 
     view: str

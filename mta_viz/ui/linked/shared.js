@@ -99,8 +99,8 @@ class Store {
     for (const [start, pieces] of header.text) pieces.forEach((piece, offset) => this.words.set(start + offset, piece));
     this.ask();
     this.quiet = false;
-    const { state } = this, { run, start, shape, crop, crops } = header;
-    const opened = JSON.stringify([run, start, shape, crop, crops[crop]]);
+    const { state } = this, { text, start, shape, crop, crops } = header;
+    const opened = JSON.stringify([text, start, shape, crop, crops[crop]]);
     if (state.opened !== opened) {
       state.opened = opened;
       this.crop(this.boxOf(crop) ? crop : "whole"); // and not around the cell

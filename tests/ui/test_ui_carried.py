@@ -38,10 +38,10 @@ def from_link(**found) -> AppTest:
 
 
 def test_a_long_text_goes_into_the_link_by_its_id(lab, tmp_path, monkeypatch):
-    fine(lab)
+    fine(lab.run())  # as opening its window does
     found = address(lab)
     (shown,) = [one.value for one in lab.get("code") if one.value.startswith("?")]
-    assert dict(parse_qsl(shown[1:])) == found  # of the whole page, though its button is drawn first
+    assert dict(parse_qsl(shown[1:])) == found  # of the whole page
     assert kept_prompts.is_address(found["text typed"]) and "kept on this machine only" in said(lab)
     again = from_link(**found)
     fine(again)

@@ -46,10 +46,10 @@ def draw_address(text: str, more: Callable[[], None] = lambda: None) -> None:
 
 @st.fragment
 def _draw_link() -> None:
-    """Opening it draws it anew: only then are all settings of the page known."""
+    """What the browser's address holds; opening it draws it anew, when the page has said all of it."""
     with st.popover("Link", icon=":material/link:", key="link", on_change="rerun"):
         st.caption(_what_is_in_it())
-        st.code(with_parameters(st.context.url or "", state.parameters()), language=None)
+        st.code(with_parameters(st.context.url or "", dict(st.query_params)), language=None)
 
 
 def _what_is_in_it() -> str:
@@ -66,7 +66,7 @@ def _what_is_in_it() -> str:
             f"{words}. The prompt has more than {MAX_CHARACTERS:,} characters: this machine keeps it for its "
             "own links; to open the link elsewhere, send the prompt along."
         )
-    if any(kept_prompts.is_address(text) for text in state.parameters().values()):
+    if any(map(kept_prompts.is_address, dict(st.query_params).values())):
         return f"{words} on this prompt. A long text in a field of this page is kept on this machine only."
     return f"{words} on this prompt."
 

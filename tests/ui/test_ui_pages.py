@@ -12,7 +12,7 @@ from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.preparing import check_line
 from mta_viz.ui.shell.widgets import plain
 from tests.tiny_models import FULL, config
-from tests.ui.driver import charts, fine, part_of, said, session_of
+from tests.ui.driver import charts, fine, part_of, run_until, said, session_of
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
 
@@ -54,8 +54,8 @@ def test_a_model_without_kernels_says_so(open_app):
 def test_the_first_visit_runs_an_example(open_app):
     app = open_app("tiny-blocks")
     fine(app)
-    assert "#" in app.text_area[0].value and len(charts(app)) == 5  # an overview and the exact part
-    assert "Opened at this head" in said(app)
+    assert "#" in app.text_area[0].value and len(charts(app)) == 2
+    assert "the block “" in said(run_until(app, "the head gives"))
 
 
 def test_an_odd_prompt_is_shown_letter_by_letter(open_app):
@@ -137,7 +137,7 @@ def test_without_its_tokenizer_ids_can_be_pasted(open_app):
     app.text_area[0].set_value("[256, 72, 105]").run()
     app.button(key="run").click().run()
     fine(app)
-    assert len(charts(app)) == 4 and "3 tokens" in said(app)
+    assert len(charts(app)) == 2 and "3 tokens" in said(app)
 
 
 def test_run_after_a_change_of_model_takes_the_box_of_that_model(open_app):

@@ -87,7 +87,7 @@ def _draw_top(desk: Desk) -> None:
     where = f"{state.selection().checkpoint} · {name} · {selected.stage.value.long}"
     draw_address(where, partial(draw_report_button, page))
     if page.stale:
-        st.warning("Prompt changed. These maps are of the previous run.")
+        st.warning(plain(f"{page.empty or 'Prompt changed.'} These maps are of the previous run."))
     if len(page.trace.tokens) == 1:
         st.info("A one-token prompt attends only to itself: nothing to see. Add text.")
     if desk.problem:

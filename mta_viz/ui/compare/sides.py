@@ -89,7 +89,7 @@ def _two_models(page: Page) -> Side | None:
 def _pick_a(here: str, models: Mapping[str, Found]) -> None:
     names, key = list(models) if here in models else [here, *models], state.borrow("compare.a", here)
     look: Any = {"width": 300, "key": key, "help": "The sidebar's checkpoint."}
-    st.selectbox("A", names, on_change=lambda: _choose(state.widget_value(key)), **look)
+    st.selectbox("A", names, on_change=state.on_choice(key, _choose), **look)
 
 
 def _choose(name: str) -> None:

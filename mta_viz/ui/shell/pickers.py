@@ -209,7 +209,7 @@ def arrow(name: str, icon: str, shortcut: str, go: Callable[[], None] | None) ->
 def _selecting(field: str, value: Any, choose: Callable[[Any], object]) -> dict[str, Any]:
     """Arguments of a widget that shows a part of the selection and calls `choose` with another."""
     key = state.borrow(field, value)
-    return {"key": key, "on_change": lambda: choose(state.widget_value(key))}
+    return {"key": key, "on_change": state.on_choice(key, choose)}
 
 
 def on_cell(widget: str) -> None:

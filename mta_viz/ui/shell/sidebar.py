@@ -137,10 +137,11 @@ def _put_on_base(request: Request, adapter: ModelKey) -> None:
     bases = state.part(Bases)
     key = state.borrow("base", bases.get(adapter.path, ""))
 
-    def keep() -> None:
-        bases[adapter.path] = str(state.widget_value(key)).strip()
+    def keep(base: str) -> None:
+        bases[adapter.path] = base.strip()
 
-    st.text_input("Base", key=key, placeholder="its folder or file", on_change=keep)
+    change = state.on_choice(key, keep)
+    st.text_input("Base", key=key, placeholder="its folder or file", on_change=change)
 
 
 def _pick(found: tuple[Found, ...]) -> Found:
@@ -153,7 +154,7 @@ def _pick(found: tuple[Found, ...]) -> Found:
     usable.sort(key=lambda name: name != FIRST and by_id[name].path.parent == models.ASSETS)
     key = state.borrow("checkpoint", wanted if wanted in by_id else next(iter([*usable, *by_id])))
     words = {name: models.label(model, names) for name, model in by_id.items()}
-    look: dict[str, Any] = {"on_change": lambda: _begin_at(state.widget_value(key))}
+    look: dict[str, Any] = {"on_change": state.on_choice(key, _begin_at)}
     chosen = st.selectbox("Checkpoint", list(by_id), format_func=words.__getitem__, key=key, **look)
     if chosen != state.selection().checkpoint:
         state.select(checkpoint=chosen)
@@ -228,10 +229,7 @@ def _use_example(text: str) -> None:
 def _draw_box(kind: Literal["text", "ids"], name: str, label: str, placeholder: str) -> str:
     box = state.part(Box)
     key, box.kind = state.borrow(name, getattr(box, kind)), kind
-
-    def keep() -> None:
-        setattr(box, kind, state.widget_value(key))
-
+    keep = state.on_choice(key, lambda text: setattr(box, kind, text))
     return st.text_area(label, height=120, placeholder=placeholder, key=key, on_change=keep)
 
 

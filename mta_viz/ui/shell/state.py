@@ -9,7 +9,7 @@ The selection is mirrored to the address, `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=2
 0, and so are the page's settings that are not at their defaults, under their own names: `&tab=Heads`.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -109,8 +109,9 @@ class Link:
 class Session:
     """One visitor's. `values` are the settings' by name, `drawn` the defaults of those the page has drawn.
 
-    `borrowed` and `before` name the widgets of this run of the page and of the one before; `restoring`: this
-    run was asked for by the browser's Back or Forward, and the address says what is shown.
+    `borrowed` and `before` name the widgets of this run of the page and of the one before, `turns` counts how
+    often each got a value that its visitor did not give it, `shown` is what each key's widget shows;
+    `restoring`: this run was asked for by the browser's Back or Forward, and the address says what is shown.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -120,6 +121,8 @@ class Session:
     borrowed: set[str] = field(default_factory=set)
     before: set[str] = field(default_factory=set)
     restoring: bool = False
+    turns: dict[str, int] = field(default_factory=dict)
+    shown: dict[str, Any] = field(default_factory=dict)
     link: Link = field(default_factory=Link)
     parts: dict[type, Any] = field(default_factory=dict)
 
@@ -236,7 +239,7 @@ class Setting(Generic[T]):
             value = self.default if default is None else default
         self.put(value)
         key = borrow(self.name, value)
-        return {"key": key, "on_change": lambda: self.put(st.session_state[key])}
+        return {"key": key, "on_change": on_choice(key, self.put)}
 
 
 def widget_value(key: str) -> Any:
@@ -253,13 +256,38 @@ def borrow(name: str, value: Any) -> str:
     """The key of the widget `name`, which shows `value` at its next drawing.
 
     A browser forgets a widget that a run did not draw, though its value is still there under its key: it is
-    told anew. Setting an equal value at every run would erase half-typed text.
+    told anew. Setting an equal value at every run would erase half-typed text. A widget whose value is not
+    the visitor's is another one, under a key of its own: until a browser hears of the new value it answers
+    with the old one under the old key, which changes nothing, while what a visitor chooses there does.
     """
-    key, current = f"widget.{name}", session()
-    if st.session_state.get(key) != value or name not in current.borrowed | current.before:
+    current = session()
+    turn = current.turns.get(name, 0)
+    key = _widget_key(name, turn)
+    drawn = name in current.borrowed | current.before
+    if drawn and key in st.session_state and st.session_state[key] != value:
+        turn = current.turns[name] = turn + 1
+        key = _widget_key(name, turn)
+    if not drawn or key not in st.session_state:
         st.session_state[key] = value
     current.borrowed.add(name)
+    current.shown[key] = value
     return key
+
+
+def on_choice(key: str, choose: Callable[[Any], object]) -> Callable[[], None]:
+    """What a borrowed widget calls at a change: `choose` with its value, if that is not the one it showed."""
+
+    def act() -> None:
+        value, shown = st.session_state.get(key), session().shown
+        if value != shown.get(key):
+            shown[key] = value
+            choose(value)
+
+    return act
+
+
+def _widget_key(name: str, turn: int) -> str:
+    return f"widget.{name}.{turn}" if turn else f"widget.{name}"
 
 
 def parameters() -> dict[str, str]:

@@ -60,12 +60,11 @@ def _draw_icon(icon: str, words: str, key: str, act: Callable[[], None], disable
 def _draw_strength(index: int, item: Listed, intervention: interventions.ScaleTowardsIdentity) -> None:
     key = state.borrow(f"plan.strength.{index}", round(100 * intervention.strength))
 
-    def take() -> None:
-        strength = state.widget_value(key) / 100
-        plan.splice(index, replace(item, intervention=replace(intervention, strength=strength)))
+    def take(percent: int) -> None:
+        plan.splice(index, replace(item, intervention=replace(intervention, strength=percent / 100)))
 
     words = "Strength: 0 % as learned, 100 % identity"
-    st.slider(words, 0, 100, step=5, format="%d %%", key=key, on_change=take)
+    st.slider(words, 0, 100, step=5, format="%d %%", key=key, on_change=state.on_choice(key, take))
 
 
 def _draw_add(page: Page, selected: Selected) -> None:

@@ -25,7 +25,7 @@ from mta_viz.tables import Table
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.facts import NeedleSample, Task
 from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleTask
-from mta_viz.tasks.pairs import PairsTask
+from mta_viz.tasks.pairs import WORDS, PairsTask, WordsName
 from mta_viz.tasks.questions import QuestionTask, make_question_sample
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokens
@@ -131,6 +131,8 @@ class Pairs(OfTask):
     """A sample of the pairs task: `names` x `cities`, `length` in tokens (None: 256, or the trained length).
 
     `depth` in per cent, None for anywhere; `haystack` as in `PairsTask`; `seed` is the sample's number.
+    `drawn_from`: all names, cities and numbers, those that trainings of this project may see, or those that
+    none sees.
     """
 
     names: int = 3
@@ -139,11 +141,14 @@ class Pairs(OfTask):
     depth: float | int | None = 50
     seed: int = 0
     haystack: str | None = None
+    drawn_from: WordsName = "all"
 
     def task(self, model: HookedMTA) -> PairsTask:
         """What the sample is of."""
         length = min(256, model.config.n_ctx) if self.length is None else self.length
-        return PairsTask(self.names, self.cities, length, self.depth, self.haystack)
+        words = WORDS[self.drawn_from]
+        choices = words.names, words.cities, words.numbers
+        return PairsTask(self.names, self.cities, length, self.depth, self.haystack, *choices)
 
     def n_tokens(self, model: HookedMTA) -> int:
         """As the task says."""
@@ -226,12 +231,13 @@ class FinderMap(OfSample[Finder]):
     """One score of every head about one part of a sample.
 
     `score`: its key, "" for the first of the usual ones. `part`: its letter, "" for the asked one. The head
-    `marked` (layer, head) is framed.
+    `marked` (layer, head) is framed. `width`: in pixels.
     """
 
     score: str = ""
     part: str = ""
     marked: tuple[int, int] | None = None
+    width: int = MAP_PX
 
     def result(self, source: Source) -> Finder:
         """Every head's attention to every part."""
@@ -258,7 +264,11 @@ class FinderMap(OfSample[Finder]):
 
     def draw(self, source: Source, result: Finder) -> Figure:
         """Layers down, heads across."""
-        look: dict[str, Any] = {"numbering_from": source.numbering, "selected": self.marked, "width": MAP_PX}
+        look: dict[str, Any] = {
+            "numbering_from": source.numbering,
+            "selected": self.marked,
+            "width": self.width,
+        }
         return score_map(self.scores_of(result), self.score_of(result).key, **look)
 
     def table(self, source: Source, result: Finder) -> Table:

@@ -37,6 +37,7 @@ from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import LEVEL, level_text, median_rank, median_words
 from mta_viz.tasks.pairs import MAX_SIDE
 from mta_viz.ui.fields import bar, menu, number
+from mta_viz.ui.labs.often import OPEN_SECONDS
 from mta_viz.ui.labs.parts import ranked_table, select_first, source_of
 from mta_viz.ui.shell import cache, show, state, work
 from mta_viz.ui.shell.cache import ModelKey, Stores
@@ -170,7 +171,8 @@ def _draw_test(page: Page, figure: OfConjunction, n: int, n_tokens: int) -> None
     key = (NAME, page.model_key, figure, twin)
     words = f"{runs:,} runs of a prompt, about {time_text(seconds)}"
     test = partial(_test, source_of(page), figure, twin, cache.stores())
-    measurement = Measurement(NAME, key, "Run the test", test, f"{words} here. Results so far are kept.")
+    words, by_itself = f"{words} here. Results so far are kept.", seconds < OPEN_SECONDS
+    measurement = Measurement(NAME, key, "Run the test", test, words, by_itself=by_itself)
     draw_measured(measurement, partial(_draw_results, page, figure, twin))
 
 

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.labs.arms import Arms, pooled
+from mta_viz.analysis.labs.arms import ArmRun, Arms, pooled
 from mta_viz.analysis.labs.conjunction import (
     Conjunction,
     Effects,
@@ -236,60 +236,48 @@ _ARMS_LEFT, _ARMS_TOP, _ARM_PX = 96, 58, 40
 
 
 def arms_chart(arms: Arms, *, width: int = 560) -> go.Figure:
-    """An arm a line: its seeds as points, all their answers together as a bar for the exact interval.
+    """An arm a line: all its answers as a bar for the exact interval, under it its seeds as points.
 
     The dashed line is the base's share of right answers.
     """
-    names = list(arms.by_name)
+    names, base = list(arms.by_name), pooled(arms.runs, before=True).accuracy
     size = width, _ARM_PX * len(names) + _ARMS_TOP + _BOTTOM
     parts = Parts(size, {"l": _ARMS_LEFT, "r": 2 * _RIGHT, "t": _ARMS_TOP, "b": _BOTTOM})
-    parts.traces += [_pooled_arms(arms), _seeds(arms)]
-    base = pooled(arms.asked, after=False)
-    parts.add_line((base.accuracy,) * 2, (-0.5, len(names) - 0.5), {"color": theme.INK, "dash": "dash"})
+    together = [(place, (*arms.by_name[name],), f"{name}, all seeds") for place, name in enumerate(names)]
+    seeds = [(names.index(run.arm) + 0.25, (run,), f"{run.arm}, seed {run.seed}") for run in arms.runs]
+    parts.traces += [
+        _arm_points(together, "all seeds, 95 %", theme.SELECTED_COLOR, bars=True),
+        _arm_points(seeds, "a seed", theme.INCOMING_COLOR, bars=False),
+    ]
+    parts.add_line((base, base), (-0.5, len(names) - 0.5), {"color": theme.INK, "dash": "dash"})
     parts.layout |= {
         "xaxis": theme.axis(range=(-0.02, 1.02), tickvals=[0, 0.25, 0.5, 0.75, 1]),
         "yaxis": theme.listed(list(map(theme.escape, names)), down=True),
-        **{"showlegend": True, "dragmode": False},
+        "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}},
+        "dragmode": False,
     }
     return parts.figure("Kernel shapes, trained alike", "share of right answers to held-out questions", "arm")
 
 
-def _pooled_arms(arms: Arms) -> go.Scatter:
-    scores = list(map(pooled, arms.by_name.values()))
-    look = {"color": theme.SELECTED_COLOR, "size": 13, "symbol": "line-ns-open"}
+def _arm_points(
+    points: Sequence[tuple[float, Sequence[ArmRun], str]], name: str, color: str, *, bars: bool
+) -> go.Scatter:
+    scores = [pooled(runs) for _, runs, _ in points]
     ends = {
         "array": [score.interval[1] - score.accuracy for score in scores],
         "arrayminus": [score.accuracy - score.interval[0] for score in scores],
-        **{"thickness": 2, "width": 6},
     }
-    words = [
-        f"{theme.escape(name)}, all seeds<br>{score_words(score)}" for name, score in _named(arms, scores)
+    hover = [
+        f"{theme.escape(words)}<br>{score_words(score)}"
+        for (*_, words), score in zip(points, scores, strict=True)
     ]
     return go.Scatter(
         x=[score.accuracy for score in scores],
-        y=list(range(len(scores))),
-        **{"mode": "markers", "name": "all seeds, 95 %", "marker": look, "error_x": ends},
-        **theme.hover(words),
-    )
-
-
-def _named(arms: Arms, scores: Sequence[NeedleScore]) -> Iterable[tuple[str, NeedleScore]]:
-    return zip(arms.by_name, scores, strict=True)
-
-
-def _seeds(arms: Arms) -> go.Scatter:
-    """The points of an arm side by side under its bar."""
-    runs = [(place, run) for place, name in enumerate(arms.by_name) for run in arms.by_name[name]]
-    scores = [pooled([run]) for _, run in runs]
-    words = [
-        f"{theme.escape(run.arm)}, seed {run.seed}<br>{score_words(score)}"
-        for (_, run), score in zip(runs, scores, strict=True)
-    ]
-    return go.Scatter(
-        x=[score.accuracy for score in scores],
-        y=[place + 0.25 for place, _ in runs],
-        **{"mode": "markers", "name": "a seed"},
-        marker={"color": theme.INCOMING_COLOR, "size": 7, "opacity": 0.8},
-        **theme.hover(words),
+        y=[place for place, *_ in points],
+        mode="markers",
+        name=name,
+        marker={"color": color, "size": 9 if bars else 7},
+        error_x=ends | {"thickness": 2, "width": 6} if bars else None,
+        **theme.hover(hover),
     )

@@ -53,11 +53,11 @@ def open_lab(open_app):
 
 
 def test_a_lab_opens_with_a_sample_its_answer_its_text_and_its_heads(open_lab):
-    app = run_until(open_lab("tiny-mta", SMALL | {"often n": "3"}), "Gold: ")
-    run_until(app, " of 3 right: ")
+    app = run_until(open_lab("tiny-mta", SMALL), "Gold: ")
+    run_until(app, " of 20 right, ")
     fine(app)
     words = said(app)
-    assert "Asked: " in words and "p(gold)" in words and "Samples 0 to 2, measured here." in words
+    assert "Asked: " in words and "p(gold)" in words and "samples 0 to 19 measured here." in words
     assert "2 needles in 300 tokens, the asked one at 50 %" in words and "300 tokens. Outlined" in words
     text = next(element for element in html(app) if "<bdi>" in element)
     outlined = re.findall(r"border-color: (#\w+)\"><b>(.)<", text)
@@ -80,7 +80,6 @@ def test_a_lab_opens_with_a_sample_its_answer_its_text_and_its_heads(open_lab):
 
 
 def test_what_takes_long_is_a_button_with_the_time_it_takes(open_lab, monkeypatch):
-    monkeypatch.setattr("mta_viz.ui.labs.parts.OPEN_SECONDS", 0.0)
     monkeypatch.setattr("mta_viz.ui.labs.often.OPEN_SECONDS", 0.0)
     app = open_lab("tiny-mta", SMALL)
     fine(app)
@@ -91,7 +90,7 @@ def test_what_takes_long_is_a_button_with_the_time_it_takes(open_lab, monkeypatc
     run_until(app, "Gold: ")
     fine(app)
     app.button(key="start.often").click().run()
-    run_until(app, " of 20 right: ")
+    run_until(app, " of 20 right, ")
 
 
 def test_the_chosen_head_has_its_maps_its_repetition_and_opens_in_attention(open_lab):
@@ -192,10 +191,10 @@ def test_a_card_says_what_was_trained_and_how_often_it_is_right(open_lab, models
     card.write_text(json.dumps({"task": "needle", "sha256": sha, "needles": {"cells": [cell]}}))
     try:
         app = open_lab("tiny-plain", SMALL)
-        assert "**tiny-plain** 9 of 10 right: 90.0%, 95 % interval 55.5% to 99.7%" in said(app)
-        assert "As the models' cards say." in said(app)
+        assert "tiny-plain 9 of 10 right, 90.0% [55.5, 99.7]" in said(app)
+        assert "Exact 95 % intervals, of the models' cards." in said(app)
         app.button_group(key="widget.lab").set_value("Two words").run()
-        assert "tiny-plain was trained on needles, not on this" in said(app)
+        assert "This model was trained for the lab Needle" in said(app)
         app.button(key="fit.lab").click().run()
         assert "9 of 10 right" in said(app)
         card.write_text(card.read_text().replace(sha, "0" * 64))

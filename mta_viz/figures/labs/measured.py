@@ -370,6 +370,12 @@ class KernelArms(NamedFigure[Arms]):
     """
 
     file: str = ""
+    words = (
+        "An arm is the size of the kernels (queries x keys), or norms: the norm gains alone, no kernel. 1x1 "
+        "is one factor a head, 1x11 the key axis alone, 6x1 the query axis alone. Bars: all answers of an "
+        "arm's seeds together, with their exact 95 % interval; seeds answer the same questions, so it is of "
+        "answers, and the points say how far seeds are apart. Dashed: the base."
+    )
 
     def result(self, source: Source) -> Arms:
         """What the file holds. Raises MtaVizError where there is none."""
@@ -378,15 +384,6 @@ class KernelArms(NamedFigure[Arms]):
             raise MtaVizError("no arms.json lies beside this model; say which file holds the arms")
         return read_arms(file)
 
-    def draw(self, source: Source, result: Arms) -> Figure | None:
-        """An arm a line; nothing where no arm was asked anything."""
-        return plots.arms_chart(result) if result.asked else None
-
-    def caption(self, source: Source, result: Arms) -> str:
-        """What the marks are, and what the arms are controls of."""
-        return (
-            "An arm is the size of the kernels (queries x keys), or norms: the norm gains alone, no kernel. "
-            "1x1 is one factor a head, 1x11 the key axis alone, 6x1 the query axis alone. Bars: all answers "
-            "of an arm's seeds together, with their exact 95 % interval; seeds answer the same questions, so it "
-            "is of answers, and the points say how far seeds are apart. Dashed: the base."
-        )
+    def draw(self, source: Source, result: Arms) -> Figure:
+        """An arm a line."""
+        return plots.arms_chart(result)

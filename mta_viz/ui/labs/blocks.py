@@ -27,7 +27,6 @@ LETTERS, QUERY, COUNT = Setting("block letters", 5), Setting("block query", 2), 
 OUTPUT, NUMBER = Setting("block output", OUTPUTS[0]), Setting("block sample", 0)
 MANY, SHOWN = Setting("block n", 200), Setting("block shown", False)
 RUNS = 2.5  # a sequence takes as long as so many runs of it: capture, finder, answer
-MOST = 100_000
 
 
 def draw_blocks(page: Page) -> None:
@@ -37,12 +36,12 @@ def draw_blocks(page: Page) -> None:
     except PromptError as error:
         fits.draw_unfit(page, "blocks", str(error))
         return
-    with parts.settings("blocks", NUMBER):
+    with parts.settings("blocks", NUMBER) as beside:
         form = _draw_form()
-        often.pick_many(MOST)
     task = form.task
     words = f"{task.n_blocks} blocks of {task.n_letters} letters, asked by {task.n_query}. {_chance(task)}"
-    often.draw_often(page, task, 0, task.n_tokens, partial(_right, task), MOST, words)
+    with beside:
+        often.draw_often(page, task, 0, task.n_tokens, partial(_right, task), words, often.SAMPLES)
     _draw_sample(page, form)
     with st.expander("The error over many sequences, letter by letter"):
         _draw_error(page, task)
@@ -68,7 +67,7 @@ def _draw_form() -> Blocks:
 
 def _draw_sample(page: Page, form: Blocks) -> None:
     sample = blocks.block_sample(form.task, form.number)
-    seconds = RUNS * estimate_seconds(page.model, form.task.n_tokens)
+    seconds = often.seconds_here(page.model, form.task.n_tokens, RUNS)
 
     def do(work: Work, keep: Keep) -> tuple[BlockAnswer, Finder]:
         return _run(page.model, sample, work)

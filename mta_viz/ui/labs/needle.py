@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.heads import SCORES
 from mta_viz.analysis.labs import needle as needles
@@ -108,11 +109,10 @@ def _draw(page: Page, task: str, form_of: Form) -> None:
     with errors_as_messages():
         if can_write(page, task):
             fits.draw_untrained(page, task)
-            with parts.settings(task, SEED):
+            with parts.settings(task, SEED) as beside:
                 form = form_of(page)
-                often.pick_many(_most(form.task(page.model), form.seed))
                 whole = st.toggle("Whole text", **WHOLE.widget())
-            _draw_form(page, form, task, whole)
+            _draw_form(page, form, task, whole, beside)
     _draw_opened(page)
 
 
@@ -184,10 +184,11 @@ def _pick_template() -> tuple[str, str | None]:
     return needle, st.text_input(label, **QUESTION_TEXT.widget()) or None
 
 
-def _draw_form(page: Page, form: OfTask, task: str, whole: bool) -> None:
+def _draw_form(page: Page, form: OfTask, task: str, whole: bool, beside: DeltaGenerator) -> None:
     """How often it is right, the form's sample, more of both folded. Raises where there is no sample."""
     cache.remember(lambda: form.needle_sample(page.model), "sample", page.model_key, form)
-    _draw_often(page, form)
+    with beside:
+        _draw_often(page, form)
     if not isinstance(form, Written):
         length = LENGTH if isinstance(form, Needles) else PAIRS_LENGTH
         fits.draw_length(form.n_tokens(page.model), page.model.config.n_ctx, length)
@@ -205,7 +206,7 @@ def _draw_often(page: Page, form: OfTask) -> None:
         return evaluate_task(model, samples, progress=progress).score
 
     most = _most(task, seed)
-    often.draw_often(page, task, seed, form.n_tokens(page.model), measure, most, _setting_words(form, page))
+    often.draw_often(page, task, seed, form.n_tokens(page.model), measure, _setting_words(form, page), most)
 
 
 def _most(task: Any, seed: int) -> int:
@@ -219,7 +220,7 @@ def _setting_words(form: OfTask, page: Page) -> str:
     at = "anywhere" if form.depth is None else f"at {form.depth:g} %"
     where = f"in {form.n_tokens(page.model):,} tokens, the asked one {at}."
     if isinstance(form, Needles):
-        return f"{form.needles} needles {where} Any number of the prompt is right once in {form.needles}."
+        return f"{form.needles} needles {where} A guess among them: 1 in {form.needles}."
     return (
         f"{form.names} names x {form.cities} cities {where} Both words are needed: the name alone is right "
         f"once in {form.cities}, the city alone once in {form.names}."
@@ -228,7 +229,7 @@ def _setting_words(form: OfTask, page: Page) -> str:
 
 def _draw_sample(page: Page, form: OfTask, name: str, whole: bool) -> None:
     task = form.task(page.model)
-    seconds = RUNS * estimate_seconds(page.model, form.n_tokens(page.model))
+    seconds = often.seconds_here(page.model, form.n_tokens(page.model), RUNS)
 
     def do(work: Work, keep: Keep) -> NeedleRun:
         return needles.run_needle(page.model, task, form.seed, begin=work.begin, progress=work.report)
@@ -243,7 +244,6 @@ def _draw_sample(page: Page, form: OfTask, name: str, whole: bool) -> None:
         return
     text, tokenizer, spans = run.sample.tokens.text or "", page.model.tokenizer, prompt_spans(run.sample)
     parts.draw_text(run.sample.tokens, spans, whole)
-    parts.draw_key(run.sample.tokens, spans)
     prompt = (text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
     finder, crop = FIGURES[type(form)]
     parts.draw_heads(page, finder(**vars(form)), crop(**vars(form)), run.finder, "Needle", prompt)

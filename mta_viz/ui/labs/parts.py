@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.heads import ranking
 from mta_viz.analysis.attention.spans import Span
@@ -24,7 +26,7 @@ from mta_viz.plots.theme import limit_text, score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.attention.head import NO_SPAN, name_spans, span_name
 from mta_viz.ui.fields import menu, row_table
-from mta_viz.ui.labs.often import OPEN_SECONDS
+from mta_viz.ui.labs.often import opens
 from mta_viz.ui.shell import cache, pickers, show, sidebar, state, work
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
@@ -32,7 +34,7 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, layer_label, plain, text_file
 from mta_viz.ui.shell.work import Work, time_text
 
-LINKED_SECONDS = 60  # a link starts nothing longer by itself
+LINKED_SECONDS = 60  # nothing longer starts by itself where a sample was shown, by a link for example
 SHOWN, LEAST = 42, 30  # letters of a gap shown at each end; fewer in between are not worth a cut
 SCORE, PART = Setting("finder score", ""), Setting("finder part", "")
 USUAL_SCORES = ("gain.kq", "gain.kq2", "span.final")  # what a kernel does first, where there is one
@@ -52,24 +54,20 @@ def source_of(page: Page, beside: Source | None = None) -> Source:
 
 @dataclass
 class Labs:
-    """By a lab's name: the sample it was asked to run, and the ranking whose first head was selected last."""
+    """By a lab's name: the ranking whose first head was selected last."""
 
-    asked: dict[str, Hashable] = field(default_factory=dict)
     rankings: dict[str, Hashable] = field(default_factory=dict)
 
 
 @contextmanager
-def settings(lab: str, seed: Setting[int]) -> Iterator[None]:
-    """A row with the next sample's button and, folded, what is drawn inside the block."""
-
-    def go_on() -> None:
-        seed.put(seed.value + 1)
-        state.part(Labs).asked.pop(lab, None)  # where one was shown the next is run, of slow models too
-
+def settings(lab: str, seed: Setting[int]) -> Iterator[DeltaGenerator]:
+    """A row with the next sample's button, folded what is drawn in the block, and the room beside them."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("New sample", key=f"{lab}.new", icon=":material/refresh:", on_click=go_on)
-        with st.popover("Settings", icon=":material/tune:"), st.container(horizontal=True):
-            yield
+        look: dict[str, Any] = {"icon": ":material/refresh:", "on_click": lambda: seed.put(seed.value + 1)}
+        st.button("New sample", key=f"{lab}.new", **look)
+        popover, beside = st.popover("Settings", icon=":material/tune:"), st.container()
+        with popover, st.container(horizontal=True):
+            yield beside
 
 
 def sample_run(
@@ -85,10 +83,8 @@ def sample_run(
     The sample is number `seed` of `task`, which is equal only for equal tasks of equal models. `shown` says
     in an address that the page shows a result; `seconds`: how long it should take.
     """
-    asked, key = state.part(Labs).asked, (lab, task, seed.value)
-    if shown.declare() and seconds < LINKED_SECONDS:
-        asked.setdefault(lab, key)
-    words, by_itself = f"About {time_text(seconds)} here.", seconds < OPEN_SECONDS or asked.get(lab) == key
+    key, words = (lab, task, seed.value), f"About {time_text(seconds)} here."
+    by_itself = opens(seconds) or (shown.declare() and seconds < LINKED_SECONDS)
     run = measured(Measurement(lab, key, "Run this sample", do, words, by_itself=by_itself))
     if run is not None:
         shown.put(True)
@@ -143,7 +139,7 @@ def ranked_table(
         st.dataframe(rows, hide_index=True, key=name, **look)
 
 
-def draw_text(tokens: Tokens, spans: Sequence[Span], whole: bool) -> None:
+def draw_text(tokens: Tokens, spans: Sequence[Span], whole: bool, words: str = "") -> None:
     """The text, each span outlined in its own colour beside its letter, what is asked for in bold.
 
     Gaps are cut in the middle unless it is shown `whole`. A right-to-left piece turns nothing around it.
@@ -153,21 +149,17 @@ def draw_text(tokens: Tokens, spans: Sequence[Span], whole: bool) -> None:
     for span, color in sorted(colored, key=lambda pair: pair[0].start):
         start, stop = tokens.spans[span.start][0], tokens.spans[span.stop - 1][1]
         parts.append(_gap(text[at:start], whole))
-        words, name = _bdi(text[start:stop].strip()), html.escape(span.letter)
-        words = f"<strong>{words}</strong>" if color is ASKED else words
+        inside, name = _bdi(text[start:stop].strip()), html.escape(span.letter)
+        inside = f"<strong>{inside}</strong>" if color is ASKED else inside
         look = f"border-color: {color.line}"
-        parts.append(f'<span class="named" style="{look}"><b>{name}</b> {words}</span>')
+        parts.append(f'<span class="named" style="{look}"><b>{name}</b> {inside}</span>')
         at = stop
     parts.append(_gap(text[at:], whole))
     with st.container(border=whole, height=420 if whole else "content", key="marked"):
         st.html(" ".join(part for part in parts if part))
-
-
-def draw_key(tokens: Tokens, spans: Sequence[Span], words: str = "") -> None:
-    """The line under the text: how long it is, and which colour is what."""
-    kinds = {ASKED: "what is asked for, in bold", ASKING: "the question"}
-    colors = dict.fromkeys(colors_of(spans))
-    key = ", ".join(f"{color.name}: {kinds.get(color, 'another')}" for color in colors)
+    others = [color.name for color in dict.fromkeys(colors_of(spans)) if color not in (ASKED, ASKING)]
+    key = f"{ASKED.name}, bold: what is asked for; {ASKING.name}: the question"
+    key += f"; {', '.join(others)}: the others" if others else ""
     caption(f"{len(tokens):,} tokens{words}. Outlined {key}.")
 
 
@@ -205,18 +197,21 @@ def draw_heads(
     if below.button(f"Open {name} in Attention", icon=":material/grid_on:", key="finder.attention"):
         _open_in_attention(page, finder, *prompt)
     with maps:
-        with st.container(width=HEADS_PX):
-            shown = replace(figure, marked=place, width=HEADS_PX)
-            widget, line = (
-                f"finder.{hash(shown)}",
-                f"{score.name} of “{figure.part_of(finder).name}”: click one.",
-            )
-            show.show(source_of(page), shown, pickers.on_head, result=finder, widget=widget, words=line)
-        said = [] if crop is None else _draw_crops(page, replace(crop, layer=place[0], head=place[1]))
-    with sums:
-        caption(" ".join([f"{name}: {_head_words(finder, *place)}", *said]))
+        _draw_map(page, replace(figure, marked=place), finder)
+        crops = () if crop is None else _draw_crops(page, replace(crop, layer=place[0], head=place[1]))
+    for each in crops:
+        sums.caption(plain(_sum_words(each)))
     with st.expander("All heads, stage by stage"):
+        caption(f"{_lit_words(finder, page.numbering)} {name}: {_head_words(finder, *place)}")
         _draw_ranking(page, finder, figure, values)
+
+
+def _draw_map(page: Page, figure: FinderMap, finder: Finder) -> None:
+    figure = replace(figure, width=HEADS_PX)
+    line = f"{figure.score_of(finder).name} of “{figure.part_of(finder).name}”. Click a head."
+    look: dict[str, Any] = {"result": finder, "widget": f"finder.{hash(figure)}", "words": line}
+    with st.container(width=HEADS_PX):
+        show.show(source_of(page), figure, pickers.on_head, **look)
 
 
 def _pick_scored(figure: FinderMap, finder: Finder, words: str) -> FinderMap:
@@ -299,8 +294,8 @@ def _open_in_attention(page: Page, finder: Finder, text: str, find: Callable[[],
     st.switch_page("pages/attention.py")
 
 
-def _draw_crops(page: Page, figure: CropMap) -> list[str]:
-    """The head's maps on both sides of each convolution and what it changed, and a sentence on each."""
+def _draw_crops(page: Page, figure: CropMap) -> tuple[StepCrop, ...]:
+    """The head's maps on both sides of each convolution, and folded what it changed; without one its last."""
     figure = replace(figure, first_token=page.first_token)
     source, key = source_of(page), ("crops", page.model_key, figure)
 
@@ -309,19 +304,27 @@ def _draw_crops(page: Page, figure: CropMap) -> list[str]:
         return figure.crops(replace(source, progress=running.report))
 
     crops: tuple[StepCrop, ...] | None = work.finished("crop", key, run)
-    if crops is None:
-        return []
-    for crop in crops:  # before and after on one scale, that of the asked cells
-        for side, words in SIDES.items():
-            shown = replace(figure, place=crop.place, shown=side)
-            line = f"{words}; colours to {limit_text(shown.limit(crop))}."
-            with st.container(width=CROP_PX[0]):
-                show.show(source, shown, result=crop, widget=f"crop.{hash(shown)}", words=line)
-    return list(map(_sum_words, crops)) or [_draw_final(page, figure)]
+    if crops == ():
+        _draw_final(page, figure)
+    sides: tuple[Side, ...] = ("before", "after")
+    for crop, side in product(crops or (), sides):
+        _draw_crop(source, replace(figure, place=crop.place, shown=side), crop)
+    if crops:
+        with st.expander("What it changed"), st.container(horizontal=True):
+            for crop in crops:
+                _draw_crop(source, replace(figure, place=crop.place, shown="difference"), crop)
+    return crops or ()
 
 
-def _draw_final(page: Page, figure: CropMap) -> str:
-    """Of a layer without a convolution the head's final weights, and a sentence that says so."""
+def _draw_crop(source: Source, figure: CropMap, crop: StepCrop) -> None:
+    """Before and after on one scale, that of the asked cells."""
+    line = f"{SIDES[figure.shown]}; colours to {limit_text(figure.limit(crop))}."
+    with st.container(width=CROP_PX[0]):
+        show.show(source, figure, result=crop, widget=f"crop.{hash(figure)}", words=line)
+
+
+def _draw_final(page: Page, figure: CropMap) -> None:
+    """Of a layer without a convolution the head's final weights, and the layers that have one."""
     source, config = source_of(page), page.model.config
     region: Region = figure.asked(source).region
     of_sample = replace(page, trace=figure.trace(source), key=repr((page.model_key, figure.sample_key)))
@@ -332,11 +335,11 @@ def _draw_final(page: Page, figure: CropMap) -> str:
         "first_token": page.first_token,
     }
     shown = HeadMap(figure.layer, figure.head, Stage.PATTERN.value.key, size=CROP_PX[0], **sides)
-    with st.container(width=CROP_PX[0]):
-        show.show(show.source_of(of_sample), shown, widget=f"crop.{hash(shown)}", words="Its final weights.")
     having = [at for at in range(config.n_layers) if config.kernels(at).pre or config.kernels(at).post]
     layers = ", ".join(layer_label(at, page.numbering) for at in having) or "none"
-    return f"Its layer has no key-query convolution; layers with one: {layers}."
+    line = f"Its final weights. Its layer has no key-query convolution; layers with one: {layers}."
+    with st.container(width=CROP_PX[0]):
+        show.show(show.source_of(of_sample), shown, widget=f"crop.{hash(shown)}", words=line)
 
 
 def _sum_words(crop: StepCrop) -> str:

@@ -11,14 +11,12 @@ from mta_viz.analysis.labs.questions import QuestionRun, QuestionScore
 from mta_viz.figures.labs.measured import QuestionAnswers
 from mta_viz.figures.labs.samples import QuestionFinder, Questions
 from mta_viz.plots.theme import probability_text
-from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.intervals import widest_half
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tasks.stories import TASKS
 from mta_viz.ui.fields import menu, number
-from mta_viz.ui.labs import fits, parts
+from mta_viz.ui.labs import fits, often, parts
 from mta_viz.ui.labs.needle import can_write
-from mta_viz.ui.labs.often import OPEN_SECONDS
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import show
 from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
@@ -40,13 +38,14 @@ def draw_questions(page: Page) -> None:
         return
     if not fits.draw_untrained(page, "questions") and not questions.trained_for_questions(page.model.path):
         caption(questions.NOT_TRAINED)
-    with parts.settings("question", SEED):
+    with parts.settings("question", SEED) as beside:
         form = _draw_form(page.model.config.n_ctx)
         n = number("Samples measured", MANY, (1, 100_000), step=10, width=150)
         whole = st.toggle("Whole text", **WHOLE.widget())
     task = form.question_task(page.model)
     n_tokens = len(QuestionFinder(**vars(form)).asked(source_of(page)).tokens)
-    _draw_accuracy(page, form, task, n_tokens, n)
+    with beside:
+        _draw_accuracy(page, form, task, n_tokens, n)
     _draw_sample(page, form, task, n_tokens, whole)
 
 
@@ -68,7 +67,7 @@ def _draw_form(n_ctx: int) -> Questions:
 
 
 def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int, whole: bool) -> None:
-    seconds = RUNS * estimate_seconds(page.model, n_tokens)
+    seconds = often.seconds_here(page.model, n_tokens, RUNS)
 
     def do(work: Work, keep: Keep) -> QuestionRun:
         return questions.run_question(page.model, task, form.seed, begin=work.begin, progress=work.report)
@@ -79,8 +78,7 @@ def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int,
         return
     parts.draw_verdict(_answer_words(run))
     spans, words = prompt_spans(run.sample), f", {task.distraction:,} of them distraction"
-    parts.draw_text(run.sample.tokens, spans, whole)
-    parts.draw_key(run.sample.tokens, spans, words)
+    parts.draw_text(run.sample.tokens, spans, whole, words)
     text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
     prompt = (text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
     parts.draw_heads(page, QuestionFinder(**vars(form)), None, run.finder, "Fact", prompt)
@@ -103,7 +101,7 @@ def _answer_words(run: QuestionRun) -> str:
 
 def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: int, n: int) -> None:
     figure = QuestionAnswers(**vars(form), samples=n)
-    seconds = n * questions.ANSWER_RUNS * estimate_seconds(page.model, n_tokens)
+    seconds = often.seconds_here(page.model, n_tokens, n * questions.ANSWER_RUNS)
     words = f"About {time_text(seconds)} here. {n:,} samples leave up to ±{widest_half(n):.2f}. "
     words += f"Chance: one of the {len(task.labels)} possible answers at random, {task.chance:.1%} right."
 
@@ -112,7 +110,7 @@ def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: in
         return evaluate(page.model, task, n=n, seed=form.seed, keep=keep, progress=work.report)
 
     key = (NAME, page.model_key, figure)
-    by_itself = seconds < OPEN_SECONDS
+    by_itself = often.opens(seconds)
     measurement = Measurement(NAME, key, f"Measure {n} samples", measure, words, by_itself=by_itself)
     draw_measured(measurement, partial(_draw_measured, page, figure))
 

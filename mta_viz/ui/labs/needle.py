@@ -163,7 +163,8 @@ def _draw_file(lines: str, page: Page) -> Written:
 
 def _pick_place(page: Page, setting: Setting[int], sentence: str, count: int) -> tuple[int, int | None, int]:
     """Length, depth and number of the sample; the usual length has room for so many sentences."""
-    n_ctx, needed = page.model.config.n_ctx, (count + 1) * len(page.model.tokenizer.encode(sentence)) * 3 // 2
+    sentence = sentence.format(name="Elizabeth", city="San Francisco", value=417)
+    n_ctx, needed = page.model.config.n_ctx, (count + 1) * len(page.model.tokenizer.encode(sentence)) * 5 // 4
     of_length = f"Of the prompt, question included. This model was trained on up to {n_ctx:,}."
     of_depth = "How much of the haystack comes before the asked needle."
     usual = min(max(setting.default, -(-needed // 64) * 64), n_ctx)
@@ -218,12 +219,12 @@ def _setting_words(form: OfTask, page: Page) -> str:
     if isinstance(form, Written):
         return ""
     at = "anywhere" if form.depth is None else f"at {form.depth:g} %"
-    where = f"in {form.n_tokens(page.model):,} tokens, the asked one {at}."
+    where = f"in {form.n_tokens(page.model):,} tokens, the asked one {at};"
     if isinstance(form, Needles):
-        return f"{form.needles} needles {where} A guess among them: 1 in {form.needles}."
+        return f"{form.needles} needles {where} a guess among them: 1 in {form.needles}."
     return (
-        f"{form.names} names x {form.cities} cities {where} Both words are needed: the name alone is right "
-        f"once in {form.cities}, the city alone once in {form.names}."
+        f"{form.names} names x {form.cities} cities {where} the name alone is right once in "
+        f"{form.cities}, the city alone once in {form.names}."
     )
 
 

@@ -50,7 +50,7 @@ def draw_often(
     scores = {
         name: card_score(Path(key.path), partial(cache.digest, key), task) for name, key in keys.items()
     }
-    where = "of the models' cards"
+    where = "from cards"
     if None in scores.values():
         stores, where = cache.stores(), f"samples {seed:,} to {seed + n - 1:,} measured here"
 

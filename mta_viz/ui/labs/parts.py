@@ -84,7 +84,8 @@ def sample_run(
     in an address that the page shows a result; `seconds`: how long it should take.
     """
     key, words = (lab, task, seed.value), f"About {time_text(seconds)} here."
-    by_itself = opens(seconds) or (shown.declare() and seconds < LINKED_SECONDS)
+    linked = shown.declare() and seconds < LINKED_SECONDS
+    by_itself = opens(seconds) or linked
     run = measured(Measurement(lab, key, "Run this sample", do, words, by_itself=by_itself))
     if run is not None:
         shown.put(True)

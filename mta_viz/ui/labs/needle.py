@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.heads import SCORES
 from mta_viz.analysis.labs import needle as needles
-from mta_viz.analysis.labs.arms import Arms, arms_file
+from mta_viz.analysis.labs.arms import arms_file
 from mta_viz.analysis.labs.evaluation import evaluate_task
 from mta_viz.analysis.labs.finder import prompt_spans, sample_parts
 from mta_viz.analysis.labs.needle import FinderMeans, NeedleRun, NeedleScore
@@ -194,7 +194,7 @@ def _draw_form(page: Page, form: OfTask, task: str, whole: bool, beside: DeltaGe
         length = LENGTH if isinstance(form, Needles) else PAIRS_LENGTH
         fits.draw_length(form.n_tokens(page.model), page.model.config.n_ctx, length)
     _draw_sample(page, form, task, whole)
-    with st.expander("Sweep over lengths, depths and models"):
+    with st.expander("Sweep over lengths, depths and models"), errors_as_messages():
         draw_sweep(page, form)
 
 
@@ -312,7 +312,6 @@ def _draw_arms(page: Page) -> None:
     """Where a file of arms lies beside the model: how often each is right, and all its numbers."""
     if arms_file(page.model.path) is None:
         return
-    st.subheader("Controls: kernels of other shapes")
-    drawn = show.show(source_of(page), KernelArms())
-    arms: Arms = drawn.result
-    st.dataframe(arms.table().frame(), hide_index=True, key="arms.table")
+    with st.expander("Controls: kernels of other shapes, trained alike"):
+        drawn = show.show(source_of(page), KernelArms())
+        st.dataframe(drawn.table.frame(), hide_index=True, key="arms.table")

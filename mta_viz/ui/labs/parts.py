@@ -40,9 +40,9 @@ SCORE, PART = Setting("finder score", ""), Setting("finder part", "")
 USUAL_SCORES = ("gain.kq", "gain.kq2", "span.final")  # what a kernel does first, where there is one
 HEADS_PX = 290
 SIDES: dict[Side, str] = {
-    "before": "Before the convolution",
-    "after": "After it",
-    "difference": "What it changed",
+    "before": "Before",
+    "after": "After",
+    "difference": "After − before",
 }
 STEPS = {"before the softmax": (Stage.RAW, Stage.KQ), "after it": (Stage.SOFTMAX, Stage.SOFTMAX_KQ)}
 

@@ -8,7 +8,7 @@ of them training never sees; facts.py owns where the sentences go.
 import itertools
 import random
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks.cities import (
@@ -52,11 +52,7 @@ KNOWN = Words(word_lists("names")["names"]["known"], KNOWN_CITIES, KNOWN_NUMBERS
 HELD_OUT = Words(word_lists("names")["names"]["held_out"], HELD_OUT_CITIES, HELD_OUT_NUMBERS)
 NAMES = KNOWN.names + HELD_OUT.names
 WordsName = Literal["all", "known", "held out"]
-WORDS: dict[WordsName, Words] = {
-    "all": Words(NAMES, CITIES, NUMBERS),
-    "known": KNOWN,
-    "held out": HELD_OUT,
-}
+WORDS: dict[WordsName, dict[str, Any]] = {"all": {}, "known": vars(KNOWN), "held out": vars(HELD_OUT)}
 
 
 @dataclass(frozen=True)

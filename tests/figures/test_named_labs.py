@@ -53,7 +53,7 @@ ROME = {
 WRITTEN = {"lines": json.dumps(ROME) + "\n" + json.dumps({"prompt": "2 + 2 =", "answer": "4"})}
 FIGURES: dict[str, dict[str, Any]] = {
     "needle-finder": NEEDLES | {"score": "gain.kq", "part": "B", "marked": (1, 2)},
-    "pairs-finder": PAIRS | {"part": "D", "drawn_from": "held out", "width": 290},
+    "pairs-finder": PAIRS | {"part": "D", "drawn_from": "held out"},
     "pairs-crop": PAIRS | {"layer": 3, "head": 1, "shown": "before"},
     "file-finder": WRITTEN | {"score": "mass.final"},
     "file-crop": WRITTEN | {"layer": 3, "head": 1},

@@ -32,7 +32,7 @@ from mta_viz.tokenizers.base import Tokens
 
 R = TypeVar("R")
 USUAL_SCORES = ("span.final", "gain.kq", "gain.kq2", "gain.final")
-MAP_PX, CROP_PX = 400, (300, 300)
+MAP_PX, CROP_PX = 290, (300, 300)
 Side = Literal["before", "after", "difference"]
 
 
@@ -78,8 +78,10 @@ class OfTask:
         raise NotImplementedError(type(self).__name__)
 
     def n_tokens(self, model: HookedMTA) -> int:
-        """How long its prompt is."""
-        return len(self.needle_sample(model).tokens)
+        """How long its prompt is, as the task says where it does."""
+        task = self.task(model)
+        length = task.length if isinstance(task, NeedleTask | PairsTask) else None
+        return len(self.needle_sample(model).tokens) if length is None else length
 
     def needle_sample(self, model: HookedMTA) -> NeedleSample:
         """The sample. Raises PromptError and TokenizerError where this model's tokenizer cannot write it."""
@@ -116,10 +118,6 @@ class Needles(OfTask):
         length = min(512, model.config.n_ctx) if self.length is None else self.length
         return NeedleTask(self.needles, length, self.depth, self.needle, self.question, self.haystack)
 
-    def n_tokens(self, model: HookedMTA) -> int:
-        """As the task says."""
-        return self.task(model).length
-
     @property
     def of_sweep(self) -> dict[str, Any]:
         """Its texts."""
@@ -131,8 +129,7 @@ class Pairs(OfTask):
     """A sample of the pairs task: `names` x `cities`, `length` in tokens (None: 256, or the trained length).
 
     `depth` in per cent, None for anywhere; `haystack` as in `PairsTask`; `seed` is the sample's number.
-    `drawn_from`: all names, cities and numbers, those that trainings of this project may see, or those that
-    none sees.
+    `drawn_from`: all words, those that trainings of this project may see, or those that none sees.
     """
 
     names: int = 3
@@ -146,13 +143,8 @@ class Pairs(OfTask):
     def task(self, model: HookedMTA) -> PairsTask:
         """What the sample is of."""
         length = min(256, model.config.n_ctx) if self.length is None else self.length
-        words = WORDS[self.drawn_from]
-        choices = words.names, words.cities, words.numbers
-        return PairsTask(self.names, self.cities, length, self.depth, self.haystack, *choices)
-
-    def n_tokens(self, model: HookedMTA) -> int:
-        """As the task says."""
-        return self.task(model).length
+        choices = WORDS[self.drawn_from]
+        return PairsTask(self.names, self.cities, length, self.depth, self.haystack, **choices)
 
     @property
     def of_sweep(self) -> dict[str, Any]:
@@ -231,13 +223,12 @@ class FinderMap(OfSample[Finder]):
     """One score of every head about one part of a sample.
 
     `score`: its key, "" for the first of the usual ones. `part`: its letter, "" for the asked one. The head
-    `marked` (layer, head) is framed. `width`: in pixels.
+    `marked` (layer, head) is framed.
     """
 
     score: str = ""
     part: str = ""
     marked: tuple[int, int] | None = None
-    width: int = MAP_PX
 
     def result(self, source: Source) -> Finder:
         """Every head's attention to every part."""
@@ -264,11 +255,7 @@ class FinderMap(OfSample[Finder]):
 
     def draw(self, source: Source, result: Finder) -> Figure:
         """Layers down, heads across."""
-        look: dict[str, Any] = {
-            "numbering_from": source.numbering,
-            "selected": self.marked,
-            "width": self.width,
-        }
+        look: dict[str, Any] = {"numbering_from": source.numbering, "selected": self.marked, "width": MAP_PX}
         return score_map(self.scores_of(result), self.score_of(result).key, **look)
 
     def table(self, source: Source, result: Finder) -> Table:

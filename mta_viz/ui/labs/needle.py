@@ -272,7 +272,7 @@ def _answer_words(run: NeedleRun) -> str:
 
 def _draw_repeated(page: Page, form: OfTask) -> None:
     task, seed = form.task(page.model), form.seed
-    most = len(task.samples) - seed if isinstance(task, WrittenTask) else 10_000
+    most = _most(task, seed)
     if most < 2:
         return
     n = number("Repeat on samples", REPEAT, (2, most), default=min(REPEAT.default, most), width=170)

@@ -18,7 +18,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.labs.finder import Finder, Region, StepCrop, lit_most
 from mta_viz.figures.attention.maps import HeadMap
 from mta_viz.figures.base import Source
-from mta_viz.figures.labs.samples import CROP_PX, CropMap, FinderMap, Side
+from mta_viz.figures.labs.samples import CROP_PX, MAP_PX, CropMap, FinderMap, Side
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.spans import ASKED, ASKING, colors_of
@@ -38,7 +38,6 @@ LINKED_SECONDS = 60  # nothing longer starts by itself where a sample was shown,
 SHOWN, LEAST = 42, 30  # letters of a gap shown at each end; fewer in between are not worth a cut
 SCORE, PART = Setting("finder score", ""), Setting("finder part", "")
 USUAL_SCORES = ("gain.kq", "gain.kq2", "span.final")  # what a kernel does first, where there is one
-HEADS_PX = 290
 SIDES: dict[Side, str] = {
     "before": "Before",
     "after": "After",
@@ -208,10 +207,9 @@ def draw_heads(
 
 
 def _draw_map(page: Page, figure: FinderMap, finder: Finder) -> None:
-    figure = replace(figure, width=HEADS_PX)
     line = f"{figure.score_of(finder).name} of “{figure.part_of(finder).name}”. Click a head."
     look: dict[str, Any] = {"result": finder, "widget": f"finder.{hash(figure)}", "words": line}
-    with st.container(width=HEADS_PX):
+    with st.container(width=MAP_PX):
         show.show(source_of(page), figure, pickers.on_head, **look)
 
 

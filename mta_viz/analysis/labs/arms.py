@@ -5,6 +5,7 @@ Reads `arms.json` as `benchmarks/finetune_arms.py` writes it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,6 +20,7 @@ from mta_viz.errors import ConfigError
 from mta_viz.tables import Row, Table
 
 FILE = "arms.json"
+SPENT = ("parameters_trained", "steps", "seconds")
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,12 @@ class Arms:
             set.intersection(*(run.perplexity.after.keys() & run.perplexity.before for run in self.runs))
         )
         names = ("arm", "seed", "right_before", "right", "n", "accuracy", "low", "high")
-        sides = (f"perplexity_{side}: {text}" for text in texts for side in ("before", "after"))
+        sides = (f"perplexity_{side}: {text}" for text, side in product(texts, ("before", "after")))
         rows: list[Row] = []
         for name, runs in self.by_name.items():
             rows += [(name, run.seed, *_numbers([run], texts)) for run in runs]
             rows += [(name, None, *_numbers(runs, texts))] if len(runs) > 1 else []
-        return Table.of((*names, *sides, "parameters_trained", "steps", "seconds"), rows)
+        return Table.of((*names, *sides, *SPENT), rows)
 
 
 def pooled(runs: Sequence[ArmRun], *, before: bool = False) -> NeedleScore:
@@ -75,11 +77,12 @@ def pooled(runs: Sequence[ArmRun], *, before: bool = False) -> NeedleScore:
 
 def _numbers(runs: Sequence[ArmRun], texts: Sequence[str]) -> Row:
     score, base = pooled(runs), pooled(runs, before=True)
-    sides = [(run.perplexity.before[text], run.perplexity.after[text]) for text in texts for run in runs]
-    by_text = [sides[at : at + len(runs)] for at in range(0, len(sides), len(runs))]
-    spent = [(run.parameters_trained, run.steps, run.seconds) for run in runs]
-    means = [fmean(column) for rows in (*by_text, spent) for column in zip(*rows, strict=True)]
-    return (base.right, score.right, score.n, score.accuracy, *score.interval, *means)
+    perplexity = [
+        fmean(getattr(run.perplexity, side)[text] for run in runs)
+        for text, side in product(texts, ("before", "after"))
+    ]
+    spent = [fmean(getattr(run, name) for run in runs) for name in SPENT]
+    return (base.right, score.right, score.n, score.accuracy, *score.interval, *perplexity, *spent)
 
 
 def arms_file(folder: Path | None) -> Path | None:

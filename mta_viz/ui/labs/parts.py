@@ -15,7 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.heads import ranking
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.labs.finder import Finder, Region, StepCrop, lit_most
+from mta_viz.analysis.labs.finder import Finder, StepCrop, lit_most
 from mta_viz.figures.attention.maps import HeadMap
 from mta_viz.figures.base import Source
 from mta_viz.figures.labs.samples import CROP_PX, MAP_PX, CropMap, FinderMap, Side
@@ -325,7 +325,8 @@ def _draw_crop(source: Source, figure: CropMap, crop: StepCrop) -> None:
 def _draw_final(page: Page, figure: CropMap) -> None:
     """Of a layer without a convolution the head's final weights, and the layers that have one."""
     source, config = source_of(page), page.model.config
-    region: Region = figure.asked(source).region
+    region = figure.asked(source).region
+    assert region is not None
     of_sample = replace(page, trace=figure.trace(source), key=repr((page.model_key, figure.sample_key)))
     sides: dict[str, Any] = {
         "queries": (region.queries.start, region.queries.stop),

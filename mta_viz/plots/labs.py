@@ -2,6 +2,7 @@
 
 The conjunction test as a layer x head map: what two words together give beyond the sum of both.
 A text whose tokens stand on the colours of their losses: what a model expected, and what not.
+Kernels of several shapes that were trained alike: how often each is right, with its seeds.
 """
 
 import math
@@ -13,6 +14,7 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
+from mta_viz.analysis.labs.arms import ArmRun, Arms, pooled
 from mta_viz.analysis.labs.conjunction import (
     Conjunction,
     Effects,
@@ -228,3 +230,54 @@ def _loss_hover(loss: float, rank: int, expected: str) -> str:
         return "nothing predicts it"
     line = f"probability {theme.probability_text(math.exp(-loss))} · rank {rank:,}<br>loss {loss:.3f} nats"
     return line if rank == 1 else f'{line}<br>likeliest: "{theme.escape(expected)}"'
+
+
+_ARMS_LEFT, _ARMS_TOP, _ARM_PX = 96, 58, 40
+
+
+def arms_chart(arms: Arms, *, width: int = 560) -> go.Figure:
+    """An arm a line: all its answers as a bar for the exact interval, under it its seeds as points.
+
+    The dashed line is the base's share of right answers.
+    """
+    names, base = list(arms.by_name), pooled(arms.runs, before=True).accuracy
+    size = width, _ARM_PX * len(names) + _ARMS_TOP + _BOTTOM
+    parts = Parts(size, {"l": _ARMS_LEFT, "r": 2 * _RIGHT, "t": _ARMS_TOP, "b": _BOTTOM})
+    together = [(place, (*arms.by_name[name],), f"{name}, all seeds") for place, name in enumerate(names)]
+    seeds = [(names.index(run.arm) + 0.25, (run,), f"{run.arm}, seed {run.seed}") for run in arms.runs]
+    parts.traces += [
+        _arm_points(together, "all seeds, 95 %", theme.SELECTED_COLOR, bars=True),
+        _arm_points(seeds, "a seed", theme.INCOMING_COLOR, bars=False),
+    ]
+    parts.add_line((base, base), (-0.5, len(names) - 0.5), {"color": theme.INK, "dash": "dash"})
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.02, 1.02), tickvals=[0, 0.25, 0.5, 0.75, 1]),
+        "yaxis": theme.listed(list(map(theme.escape, names)), down=True),
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}},
+        "dragmode": False,
+    }
+    return parts.figure("Kernel shapes, trained alike", "share of right answers to held-out questions", "arm")
+
+
+def _arm_points(
+    points: Sequence[tuple[float, Sequence[ArmRun], str]], name: str, color: str, *, bars: bool
+) -> go.Scatter:
+    scores = [pooled(runs) for _, runs, _ in points]
+    ends = {
+        "array": [score.interval[1] - score.accuracy for score in scores],
+        "arrayminus": [score.accuracy - score.interval[0] for score in scores],
+    }
+    hover = [
+        f"{theme.escape(words)}<br>{score_words(score)}"
+        for (*_, words), score in zip(points, scores, strict=True)
+    ]
+    return go.Scatter(
+        x=[score.accuracy for score in scores],
+        y=[place for place, *_ in points],
+        mode="markers",
+        name=name,
+        marker={"color": color, "size": 9 if bars else 7},
+        error_x=ends | {"thickness": 2, "width": 6} if bars else None,
+        **theme.hover(hover),
+    )

@@ -8,6 +8,7 @@ of them training never sees; facts.py owns where the sentences go.
 import itertools
 import random
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks.cities import (
@@ -50,6 +51,8 @@ class Words:
 KNOWN = Words(word_lists("names")["names"]["known"], KNOWN_CITIES, KNOWN_NUMBERS)
 HELD_OUT = Words(word_lists("names")["names"]["held_out"], HELD_OUT_CITIES, HELD_OUT_NUMBERS)
 NAMES = KNOWN.names + HELD_OUT.names
+WordsName = Literal["all", "known", "held out"]
+WORDS: dict[WordsName, dict[str, Any]] = {"all": {}, "known": vars(KNOWN), "held out": vars(HELD_OUT)}
 
 
 @dataclass(frozen=True)

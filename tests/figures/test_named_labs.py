@@ -33,11 +33,13 @@ from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, NeedleCrop, Nee
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
 from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tasks.pairs import PairsTask, make_pairs_sample
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tokenizers.char import CharTokenizer
 from tests.analysis.lab_models import byte_model
+from tests.analysis.test_labs_cards import rows
 from tests.figures.checked import assert_plotly_takes_it
 from tests.tiny_models import FULL, config, random_weights
 
@@ -51,7 +53,7 @@ ROME = {
 WRITTEN = {"lines": json.dumps(ROME) + "\n" + json.dumps({"prompt": "2 + 2 =", "answer": "4"})}
 FIGURES: dict[str, dict[str, Any]] = {
     "needle-finder": NEEDLES | {"score": "gain.kq", "part": "B", "marked": (1, 2)},
-    "pairs-finder": PAIRS | {"part": "D"},
+    "pairs-finder": PAIRS | {"part": "D", "drawn_from": "held out"},
     "pairs-crop": PAIRS | {"layer": 3, "head": 1, "shown": "before"},
     "file-finder": WRITTEN | {"score": "mass.final"},
     "file-crop": WRITTEN | {"layer": 3, "head": 1},
@@ -67,6 +69,7 @@ FIGURES: dict[str, dict[str, Any]] = {
 }
 STORY = "A fox ran. The magic number of Oslo is 88. It rained all day. The magic number of Oslo is"
 OF_A_RUN: dict[str, dict[str, Any]] = {"story": {"answer": " 88"}}
+OF_A_FILE = ("kernel-arms",)
 OF_LETTERS: dict[str, dict[str, Any]] = {
     "block-finder": {"blocks": 6, "number": 2, "score": "gain.kq"},
     "block-crop": {"blocks": 6, "layer": 1, "head": 2, "place": "post", "shown": "difference"},
@@ -135,6 +138,23 @@ def test_a_story_without_a_kernel_or_a_choice_draws_what_there_is(model):
     assert "own tap" not in shown.caption and shown.caption.endswith(RULE)
     alone = figure("story", capture(model, [65]), beside=plain)
     assert alone.figure is None and len(alone.table.rows) == 2 and "plain twin writes" in alone.caption
+
+
+@pytest.mark.parametrize("name", OF_A_FILE)
+def test_arms_are_a_line_each_with_their_seeds_and_the_base(name, model, tmp_path):
+    file = tmp_path / "arms.json"
+    file.write_text(json.dumps(rows()))
+    shown = figure(name, model, file=str(file))
+    assert_plotly_takes_it(shown.figure)
+    together, seeds = shown.figure.data
+    assert list(together.x) == [0.7, 0.1] and list(seeds.x) == [0.9, 0.5, 0.1]
+    assert together.error_x.arrayminus[0] == pytest.approx(0.7 - accuracy_interval(14, 20)[0])
+    assert [place - int(place) for place in seeds.y] == [0.25] * 3
+    (base,) = shown.figure.layout.shapes
+    assert base.x0 == base.x1 == 0.1 and len(shown.table.rows) == 4
+    assert spec(name, json.loads(json.dumps(shown.spec.parameters()))) == shown.spec
+    with pytest.raises(MtaVizError, match="no arms"):
+        figure(name, model)
 
 
 def test_finders_are_those_of_the_call(model, letters):

@@ -18,6 +18,7 @@ LISTS = (
     test_named_labs.FIGURES,
     test_named_labs.OF_LETTERS,
     test_named_labs.OF_A_RUN,
+    test_named_labs.OF_A_FILE,
     test_figures_kernels.FIGURES,
     test_figures_kernels.SHIPPED,
     test_figures_kernels.TRAINED,

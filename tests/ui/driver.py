@@ -64,6 +64,11 @@ def said(app: AppTest) -> str:
     return words.replace("\\", "")  # how markup is escaped is not what these tests are about
 
 
+def html(app: AppTest) -> list[str]:
+    """The pieces of a page written as HTML."""
+    return [element.proto.body for element in app.get("html")]
+
+
 def charts(app: AppTest) -> list[dict[str, Any]]:
     """The figures on the page, as plotly's JSON."""
     return [json.loads(element.proto.spec) for element in app.get("plotly_chart")]

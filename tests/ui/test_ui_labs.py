@@ -6,17 +6,21 @@ import re
 
 import pytest
 
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.labs.blocks import BlocksEvaluation
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep
 from mta_viz.analysis.labs.sweep_file import Difference, Misses, ModelResults, empty_results, sweep_text
+from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import PromptError
 from mta_viz.figures.labs.measured import named_apart
+from mta_viz.plots.spans import colors_of
 from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tasks.pairs import HELD_OUT
 from mta_viz.ui.labs.blocks import error_words
 from mta_viz.ui.labs.sweep import Sweeps, bias_words, difference_words, misses_words
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.widgets import decoded
-from tests.ui.driver import charts, fine, part_of, run_through, run_until, said, session_of, view_of
+from tests.ui.driver import charts, fine, html, part_of, run_through, run_until, said, session_of, view_of
 
 LABS = "pages/labs.py"
 SMALL = {"needle number": "2", "needle length": "300", "needle depth": "50"}
@@ -48,36 +52,53 @@ def open_lab(open_app):
     return start
 
 
-def test_a_sample_is_run_when_asked_and_its_heads_are_ranked(open_lab):
-    app = open_lab("tiny-mta", SMALL)
-    fine(app)
-    assert "No sample yet" in said(app) and not app.dataframe
-    app.button(key="start.needle").click().run()
-    run_until(app, "Gold: ")
+def test_a_lab_opens_with_a_sample_its_answer_its_text_and_its_heads(open_lab):
+    app = run_until(open_lab("tiny-mta", SMALL), "Gold: ")
+    run_until(app, " of 20 right, ")
     fine(app)
     words = said(app)
-    assert "Asked: " in words and "p(gold)" in words
-    assert "300 tokens." in words and "(asked) at token" in words
+    assert "Asked: " in words and "p(gold)" in words and "samples 0 to 19 measured here." in words
+    assert "2 needles in 300 tokens, the asked one at 50 %" in words and "300 tokens. Outlined" in words
+    text = next(element for element in html(app) if "<bdi>" in element)
+    outlined = re.findall(r"border-color: (#\w+)\"><b>(.)<", text)
+    spans = (Span("x (asked)", "A", 0, 1), Span("y", "B", 1, 2), Span("question", "?", 2, 3))
+    asked, other, question = (color.line for color in colors_of(spans))
+    assert {letter for _, letter in outlined} == {"A", "B", "?"}
+    assert {color for color, _ in outlined} == {asked, other, question}
+    assert dict(map(reversed, outlined))["?"] == question and text.count("<strong>") == 1
     table = app.dataframe[0].value
-    assert len(table) == 16 and {"head", "raw", "kq", "mix", "sm", "kq'", "final", "p"} <= set(table.columns)
+    assert len(table) == 8 and {"head", "raw", "kq", "mix", "sm", "kq'", "final", "p"} <= set(table.columns)
     first = session_of(app).selection
     assert table["head"][0] == f"L{first.layer} H{first.head}"
-    assert len(charts(app)) == 1 and view_of(app)["needle shown"] == "true"
-    before = words
+    assert len(charts(app)) == 7  # heads, and three maps for each convolution
+    assert view_of(app)["needle shown"] == "true"
     app.button(key="needle.new").click().run()
     assert view_of(app)["needle seed"] == "1"
     run_until(app, "Gold: ")
     fine(app)
-    assert said(app) != before
+    assert said(app) != words
+
+
+def test_what_takes_long_is_a_button_with_the_time_it_takes(open_lab, monkeypatch):
+    monkeypatch.setattr("mta_viz.ui.labs.often.OPEN_SECONDS", 0.0)
+    app = open_lab("tiny-mta", SMALL | {"needle seed": "40"})
+    fine(app)
+    assert "No sample yet" in said(app) and "About 1 s here." in said(app) and not charts(app)
+    app.button(key="start.needle").click().run()
+    run_until(app, "Gold: ")
+    app.button(key="needle.new").click().run()  # the next one runs, since one was asked for
+    run_until(app, "Gold: ")
+    fine(app)
+    app.button(key="start.often").click().run()
+    run_until(app, " of 20 right, ")
 
 
 def test_the_chosen_head_has_its_maps_its_repetition_and_opens_in_attention(open_lab):
-    settings = SMALL | {"needle seed": "3", "gains n": "3", "crop shown": "true"}
-    app = open_lab("tiny-mta", settings, layer=1, head=2)
-    app.button(key="start.needle").click().run()
-    run_until(app, "Gold: ")
+    score = {"finder score": "span.final"}
+    settings = SMALL | score | {"needle seed": "3", "gains n": "3", "crop shown": "true"}  # of older links
+    app = run_until(open_lab("tiny-mta", settings, layer=1, head=2), "Gold: ")
     fine(app)
-    assert app.toggle(key="widget.crop shown").label == "Maps of L1 H2: question x asked needle"
+    assert "L1 H2: share of" in said(app) and "crop shown" not in said(app)
     assert len(charts(app)) == 7  # the finder's map, three maps for each convolution
     assert "This is one prompt" in said(app)
     app.button(key="start.gains").click().run()
@@ -95,8 +116,7 @@ def test_the_chosen_head_has_its_maps_its_repetition_and_opens_in_attention(open
 
 def test_what_does_not_fit_is_said_with_by_how_much(open_lab):
     app = open_lab("tiny-mta", SMALL | {"needle length": "80"})
-    app.button(key="start.needle").click().run()
-    run_until(app, "more than the length 80")
+    assert "more than the length 80" in app.error[0].value and len(app.error) == 1
     assert not app.exception
     app = open_lab("tiny-mta", {"needle template": "my own", "needle needle": "No slots."})
     assert "lacks {city}" in said(app)
@@ -112,17 +132,17 @@ def test_a_sweep_is_kept_goes_on_and_compares_models_in_pairs(open_lab):
     app.button(key="start.sweep").click().run()
     run_through(app, "sweep")
     assert "With one needle there is no first and last" in said(app)
-    fine(app)
-    assert len(charts(app)) == 2
+    fine(run_until(app, "Gold: "))
+    assert len(charts(app)) == 2 + 7  # those of the sample
     app.number_input(key="widget.sweep samples").set_value(3).run()
-    assert "4 of 6 samples are there" in said(app) and len(charts(app)) == 2
+    assert "4 of 6 samples are there" in said(app) and len(charts(app)) == 9
     before = part_of(app, Sweeps).results.models[0].samples
     app.multiselect(key="widget.sweep models").set_value(["tiny-mta", "tiny-plain"]).run()
     app.button(key="start.sweep").click().run()
     run_through(app, "sweep")
     assert "tiny-plain minus tiny-mta on the same 6 samples" in said(app)
     fine(app)
-    assert len(charts(app)) == 3 and "samples are there" not in said(app)
+    assert len(charts(app)) == 10 and "samples are there" not in said(app)
     own, twin = part_of(app, Sweeps).results.models
     assert set(before) <= set(own.samples) and len(own.samples) == len(twin.samples) == 6
 
@@ -133,10 +153,7 @@ def test_a_model_of_letters_opens_the_block_lab(open_lab):
     words = said(app)
     assert "Asked: the block with" in words and "A random block: 83.3% wrong" in words
     assert "Not measured yet" in words and len(app.dataframe[0].value) == 16
-    before = len(charts(app))
-    app.toggle(key="widget.crop shown").set_value(True).run()
-    fine(app)
-    assert len(charts(app)) == before + 3 and "in the last query's row alone" in said(app)
+    assert len(charts(app)) == 4 and "in the last query's row alone" in said(app)
     app.button(key="start.error").click().run()
     run_until(app, "of 12 wrong: error")
     app.button(key="blocks.new").click().run()
@@ -146,19 +163,46 @@ def test_a_model_of_letters_opens_the_block_lab(open_lab):
     assert not app.exception and "n_query is 2" in said(app)
 
 
-def test_a_model_that_cannot_do_a_task_is_told_which_can(open_lab):
+def test_a_lab_that_does_not_fit_the_model_leads_to_what_does(open_lab):
     app = open_lab("tiny-mta", {"lab": "Blocks"})
     fine(app)
-    assert "needs the character vocabulary of 32" in said(app) and "tab Needle" in said(app)
+    assert "needs the character vocabulary of 32" in said(app)
+    app.button(key="fit.model").click().run()
+    assert session_of(app).selection.checkpoint == "blocks-n5-mta" and view_of(app)["ck"] == "blocks-n5-mta"
     app = open_lab("tiny-blocks", {"lab": "Needle"})
-    fine(app)
-    assert "Needles are sentences of English" in said(app) and "tab Blocks" in said(app)
-    app.button_group(key="widget.lab").set_value("Questions").run()
-    assert "Questions are sentences of English" in said(app)
+    for lab in ("Needle", "Two words", "Questions"):
+        app.button_group(key="widget.lab").set_value(lab).run()
+        assert "This lab is of English sentences" in said(app) and not app.exception
+    app.button(key="fit.lab").click().run()
+    run_until(app, "Asked: the block with")
+    assert view_of(app).get("lab") is None
     app = open_lab("no-tokenizer", {"lab": "Needle"})
     for lab in ("Needle", "Text", "Conjunction"):
         app.button_group(key="widget.lab").set_value(lab).run()
         assert not app.exception and "without its tokenizer" in app.error[0].value
+    app = open_lab("tiny-mta", SMALL | {"needle length": "1088"})
+    app.button(key="fit.length").click().run()
+    assert "needle length" not in {name for name, text in view_of(app).items() if text == "1088"}
+    fine(app)
+
+
+def test_a_card_says_what_was_trained_and_how_often_it_is_right(open_lab, models_folder):
+    card = models_folder / "tiny-plain" / "card.json"
+    cell = {"n_needles": 2, "length": 300, "depth": 50, "scores": {"all": {"right": 9, "n": 10}}}
+    sha = sha256(models_folder / "tiny-plain")
+    card.write_text(json.dumps({"task": "needle", "sha256": sha, "needles": {"cells": [cell]}}))
+    try:
+        app = open_lab("tiny-plain", SMALL)
+        assert "tiny-plain 9 of 10 right, 90.0% [55.5, 99.7]" in said(app)
+        assert "Exact 95 % intervals, from cards." in said(app)
+        app.button_group(key="widget.lab").set_value("Two words").run()
+        assert "This model was trained for the lab Needle" in said(app)
+        app.button(key="fit.lab").click().run()
+        assert "9 of 10 right" in said(app)
+        card.write_text(card.read_text().replace(sha, "0" * 64))
+        run_until(open_lab("tiny-plain", SMALL), "measured here")
+    finally:
+        card.unlink()
 
 
 def _opened(app, results: str):
@@ -237,19 +281,25 @@ def test_what_results_are_called():
     )
 
 
-PAIRS = {"needle task": "pairs", "pairs names": "2", "pairs cities": "2", "pairs length": "420"}
+PAIRS = {
+    "needle task": "pairs",
+    "pairs words": "held out",
+    "pairs names": "2",
+    "pairs cities": "2",
+    "pairs length": "420",
+}
 
 
 def test_pairs_have_a_form_a_sample_its_heads_and_a_sweep_with_what_chance_is(open_lab):
     sweep = SWEEP | {"sweep pairs": "4", "sweep lengths": "512", "sweep samples": "1"}
     app = open_lab("tiny-mta", PAIRS | sweep | {"crop shown": "true", "gains n": "2"}, layer=1, head=2)
-    assert "The name alone is right once in 2, the city alone once in 2" in said(app)
-    app.button(key="start.needle").click().run()
-    run_until(app, "Gold: ")
+    assert app.button_group(key="widget.lab").value == "Two words"  # it was a task of the lab Needle
+    run_until(app, "the name alone is right once in 2, the city alone once in 2")
+    words = said(run_until(app, "Gold: "))
     fine(app)
-    words = said(app)
-    assert re.search(r"Asked: [A-Z]\w+ in [A-Z]", words) and "420 tokens." in words and "(asked)" in words
-    assert len(app.dataframe[0].value) == 16 and len(charts(app)) == 7
+    asked = re.search(r"Asked: ([A-Z]\w+) in ([A-Z][\w ]+)\.", words)
+    assert asked and asked[1] in HELD_OUT.names and asked[2] in HELD_OUT.cities and "420 tokens." in words
+    assert len(app.dataframe[0].value) == 8 and len(charts(app)) == 7
     app.button(key="start.sweep").click().run()
     run_through(app, "sweep")
     fine(app)
@@ -263,16 +313,15 @@ def test_pairs_have_a_form_a_sample_its_heads_and_a_sweep_with_what_chance_is(op
 
 def test_prompts_of_a_file_are_a_task_or_are_refused_line_by_line(open_lab):
     app = open_lab("tiny-mta", {"needle task": "file", "sweep models": "tiny-mta"})
-    assert "No file yet" in said(app)
+    assert "A line of the file is a sample" in said(app)
     facts = {"prompt": "Ann is in Rome. Ben is in Oslo. Ann is in", "answer": "Rome"}
     marked = facts | {"spans": [{"kind": "asked", "start": 0, "stop": 15}]}
     lines = "\n".join(map(json.dumps, (marked, facts)))
     app.file_uploader[0].set_value(("facts.jsonl", lines.encode(), "application/json")).run()
-    app.button(key="start.needle").click().run()
     run_until(app, "Gold: Rome")
     fine(app)
-    assert "A Ann is in Rome. (asked) at token 1, ? question" in said(app)
-    app.button(key="needle.new").click().run()
+    assert any("<strong><bdi>Ann is in Rome.</bdi></strong>" in element for element in html(app))
+    app.button(key="file.new").click().run()
     run_until(app, "No span of this sample is marked as asked")
     app.button(key="start.sweep").click().run()
     run_through(app, "sweep")

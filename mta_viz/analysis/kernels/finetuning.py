@@ -109,21 +109,27 @@ class _Progress:
 
 
 @dataclass(frozen=True)
-class _Counted:
+class Counted:
+    """Right answers among `n`."""
+
     right: int
     n: int
 
 
 @dataclass(frozen=True)
-class _Answers:
-    before: _Counted
-    after: _Counted
+class Answers:
+    """Base and result on the same samples, and the paired difference."""
+
+    before: Counted
+    after: Counted
     difference: float
     interval: tuple[float, float]
 
 
 @dataclass(frozen=True)
-class _Perplexity:
+class Perplexity:
+    """By the names of texts, of base and result."""
+
     before: dict[str, Measured]
     after: dict[str, Measured]
 
@@ -133,8 +139,8 @@ class _Card:
     """What is read of card.json."""
 
     steps: int
-    held_out: _Answers | None = None
-    perplexity: _Perplexity | None = None
+    held_out: Answers | None = None
+    perplexity: Perplexity | None = None
 
 
 def read_finetuning(folder: Path) -> FinetuningRun:

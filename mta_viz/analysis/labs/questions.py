@@ -7,11 +7,10 @@ from pathlib import Path
 
 import torch
 
+from mta_viz.analysis.labs.cards import trained_for
 from mta_viz.analysis.labs.finder import Finder, find, sample_parts
 from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, gold_log_probabilities, needle_score
-from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import beside
-from mta_viz.errors import ConfigError, FileError
+from mta_viz.errors import ConfigError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, generate, progress_within
@@ -72,8 +71,7 @@ def gold_probability(model: HookedMTA, sample: QuestionSample) -> float:
 
 
 NOT_TRAINED = "This model was not trained for this task: the score measures it, not the method."
-CARD = "card.json"  # beside the weights; "task" says what the model was trained for
-TRAINED = "questions"
+TRAINED = "questions"  # as a card calls it
 ANSWER_RUNS = 1.8  # an answer of 20 tokens takes as long as so many runs of the prompt
 
 
@@ -161,8 +159,4 @@ def evaluate_questions(
 
 def trained_for_questions(folder: Path | None) -> bool:
     """Whether the model card in a checkpoint's folder names this task; False without a card."""
-    try:
-        card = door.read_json(beside(folder) / CARD) if folder else {}
-    except FileError:
-        return False
-    return isinstance(card, dict) and card.get("task") == TRAINED
+    return trained_for(folder) == TRAINED

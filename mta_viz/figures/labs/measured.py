@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from mta_viz.analysis.labs import conjunction as testing
 from mta_viz.analysis.labs import sweep_file
+from mta_viz.analysis.labs.arms import Arms, arms_file, read_arms
 from mta_viz.analysis.labs.conjunction import Conjunction, Measure
 from mta_viz.analysis.labs.four_prompts import (
     FourPrompts,
@@ -359,3 +360,30 @@ class LossText(NamedFigure[TextLosses]):
             f"guess among all {source.model.config.vocab_size:,} tokens. Hatched: nothing predicts it. Point "
             "at a token to read its probability, its rank, and what was likeliest instead."
         )
+
+
+@named("kernel-arms")
+class KernelArms(NamedFigure[Arms]):
+    """Kernels of several shapes, trained alike into one base: how often each is right, with its seeds.
+
+    `file`: of arms and seeds, "" for the arms.json beside the model.
+    """
+
+    file: str = ""
+    words = (
+        "An arm is the size of the kernels (queries x keys), or norms: the norm gains alone, no kernel. 1x1 "
+        "is one factor a head, 1x11 the key axis alone, 6x1 the query axis alone. Bars: all answers of an "
+        "arm's seeds together, with their exact 95 % interval; seeds answer the same questions, so it is of "
+        "answers, and the points say how far seeds are apart. Dashed: the base."
+    )
+
+    def result(self, source: Source) -> Arms:
+        """What the file holds. Raises MtaVizError where there is none."""
+        file = Path(self.file) if self.file else arms_file(source.model.path)
+        if file is None:
+            raise MtaVizError("no arms.json lies beside this model; say which file holds the arms")
+        return read_arms(file)
+
+    def draw(self, source: Source, result: Arms) -> Figure:
+        """An arm a line."""
+        return plots.arms_chart(result)

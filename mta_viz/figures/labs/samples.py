@@ -25,14 +25,14 @@ from mta_viz.tables import Table
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.facts import NeedleSample, Task
 from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleTask
-from mta_viz.tasks.pairs import PairsTask
+from mta_viz.tasks.pairs import WORDS, PairsTask, WordsName
 from mta_viz.tasks.questions import QuestionTask, make_question_sample
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokens
 
 R = TypeVar("R")
 USUAL_SCORES = ("span.final", "gain.kq", "gain.kq2", "gain.final")
-MAP_PX, CROP_PX = 400, (300, 300)
+MAP_PX, CROP_PX = 290, (300, 300)
 Side = Literal["before", "after", "difference"]
 
 
@@ -78,8 +78,10 @@ class OfTask:
         raise NotImplementedError(type(self).__name__)
 
     def n_tokens(self, model: HookedMTA) -> int:
-        """How long its prompt is."""
-        return len(self.needle_sample(model).tokens)
+        """How long its prompt is, as the task says where it does."""
+        task = self.task(model)
+        length = task.length if isinstance(task, NeedleTask | PairsTask) else None
+        return len(self.needle_sample(model).tokens) if length is None else length
 
     def needle_sample(self, model: HookedMTA) -> NeedleSample:
         """The sample. Raises PromptError and TokenizerError where this model's tokenizer cannot write it."""
@@ -116,10 +118,6 @@ class Needles(OfTask):
         length = min(512, model.config.n_ctx) if self.length is None else self.length
         return NeedleTask(self.needles, length, self.depth, self.needle, self.question, self.haystack)
 
-    def n_tokens(self, model: HookedMTA) -> int:
-        """As the task says."""
-        return self.task(model).length
-
     @property
     def of_sweep(self) -> dict[str, Any]:
         """Its texts."""
@@ -131,6 +129,7 @@ class Pairs(OfTask):
     """A sample of the pairs task: `names` x `cities`, `length` in tokens (None: 256, or the trained length).
 
     `depth` in per cent, None for anywhere; `haystack` as in `PairsTask`; `seed` is the sample's number.
+    `drawn_from`: all words, those that trainings of this project may see, or those that none sees.
     """
 
     names: int = 3
@@ -139,15 +138,13 @@ class Pairs(OfTask):
     depth: float | int | None = 50
     seed: int = 0
     haystack: str | None = None
+    drawn_from: WordsName = "all"
 
     def task(self, model: HookedMTA) -> PairsTask:
         """What the sample is of."""
         length = min(256, model.config.n_ctx) if self.length is None else self.length
-        return PairsTask(self.names, self.cities, length, self.depth, self.haystack)
-
-    def n_tokens(self, model: HookedMTA) -> int:
-        """As the task says."""
-        return self.task(model).length
+        choices = WORDS[self.drawn_from]
+        return PairsTask(self.names, self.cities, length, self.depth, self.haystack, **choices)
 
     @property
     def of_sweep(self) -> dict[str, Any]:

@@ -7,86 +7,99 @@ import streamlit as st
 from mta_viz.analysis.labs import blocks
 from mta_viz.analysis.labs.blocks import BlockAnswer, BlockSample, BlocksEvaluation
 from mta_viz.analysis.labs.finder import Finder, find
-from mta_viz.analysis.labs.needle import at_once
+from mta_viz.analysis.labs.needle import NeedleScore, at_once, needle_score
 from mta_viz.errors import PromptError
 from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, Blocks
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.plots.spans import colors_of
 from mta_viz.plots.theme import probability_text
-from mta_viz.run.tracing import capture, estimate_seconds
+from mta_viz.run.tracing import Progress, capture, estimate_seconds
 from mta_viz.tasks.blocks import OUTPUTS, BlockTask
 from mta_viz.ui.fields import menu, number
-from mta_viz.ui.labs.parts import draw_crops, draw_finder, draw_verdict
-from mta_viz.ui.shell import work
+from mta_viz.ui.labs import fits, often, parts
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.widgets import plain
 from mta_viz.ui.shell.work import Work, time_text
 
 LETTERS, QUERY, COUNT = Setting("block letters", 5), Setting("block query", 2), Setting("block count", 52)
 OUTPUT, NUMBER = Setting("block output", OUTPUTS[0]), Setting("block sample", 0)
-MANY = Setting("block n", 200)
+MANY, SHOWN = Setting("block n", 200), Setting("block shown", False)
+RUNS = 2.5  # a sequence takes as long as so many runs of it: capture, finder, answer
 
 
 def draw_blocks(page: Page) -> None:
-    """The form, one sequence, the error over many."""
+    """How often it is right, one sequence, the error over many."""
     try:
         blocks.check_characters(page.model)
     except PromptError as error:
-        st.info(plain(f"{error} blocks-n5-mta is one; a language model belongs to the tab Needle."))
+        fits.draw_unfit(page, "blocks", str(error))
         return
-    form = _draw_form()
-    st.subheader("One sequence")
+    with parts.settings("blocks", NUMBER) as beside:
+        form = _draw_form()
+    task = form.task
+    words = f"{task.n_blocks} blocks of {task.n_letters} letters, asked by {task.n_query}. {_chance(task)}"
+    with beside:
+        often.draw_often(page, task, 0, task.n_tokens, partial(_right, task), words, often.SAMPLES)
     _draw_sample(page, form)
-    st.subheader("Error over many sequences")
-    _draw_error(page, form.task)
+    with st.expander("The error over many sequences, letter by letter"):
+        _draw_error(page, task)
+
+
+def _right(task: BlockTask, model: HookedMTA, n: int, progress: Progress) -> NeedleScore:
+    batch = at_once(model, task.n_tokens)
+    wrong = blocks.evaluate_blocks(model, task, n=n, batch=batch, progress=progress).wrong
+    return needle_score([True] * (n - wrong) + [False] * wrong)
 
 
 def _draw_form() -> Blocks:
     asked_help = "Fewer than N: the model sees these and answers with their block."
     answers = {output: "all letters" if output == "all" else f"the {output} letter" for output in OUTPUTS}
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        return Blocks(
-            number("Letters a block, N", LETTERS, (2, 25), width=150),
-            number("Letters asked, L", QUERY, (1, 24), width=150, help=asked_help),
-            number("Blocks", COUNT, (1, 10_000), width=120),
-            menu("Answer", answers, OUTPUT, width=150),
-            number("Sample", NUMBER, (0, 10**6), width=120),
-        )
+    return Blocks(
+        number("Letters a block, N", LETTERS, (2, 25), width=150),
+        number("Letters asked, L", QUERY, (1, 24), width=150, help=asked_help),
+        number("Blocks", COUNT, (1, 10_000), width=120),
+        menu("Answer", answers, OUTPUT, width=150),
+        number("Sample", NUMBER, (0, 10**6), width=120),
+    )
 
 
 def _draw_sample(page: Page, form: Blocks) -> None:
     sample = blocks.block_sample(form.task, form.number)
-    st.button("New sequence", key="blocks.new", on_click=NUMBER.put, args=(form.number + 1,))
-    run = work.finished("blocks", ("blocks", page.model_key, form), partial(_run, page.model, sample))
+    seconds = often.seconds_here(page.model, form.task.n_tokens, RUNS)
+
+    def do(work: Work, keep: Keep) -> tuple[BlockAnswer, Finder]:
+        return _run(page.model, sample, work)
+
+    key = (page.model_key, form)
+    run: tuple[BlockAnswer, Finder] | None = parts.sample_run("blocks", key, NUMBER, SHOWN, seconds, do)
     if run is None:
         return
     answer, finder = run
     words = f"Model: {answer.letters}. Gold: {sample.answer} {'✓' if answer.all_right else '✗'}"
     asked = f"Asked: the block with {' and '.join(sample.query)}."
-    draw_verdict(answer.all_right, f"{asked} {words}  p(gold) {probability_text(answer.probability)}.")
+    parts.draw_verdict(f"{asked} {words}  p(gold) {probability_text(answer.probability)}.")
     st.html(_sequence_html(sample, answer))
-    caption(
-        f"{len(sample.tokens)} tokens, {len(sample.blocks)} blocks; the target block is outlined. Under the "
-        "letters of the answer: what the model predicts after the gold letters before it."
-    )
     prompt = (sample.tokens.text or "", lambda: finder.parts.all)
-    draw_finder(page, BlockFinder(**vars(form)), finder, "Block", prompt)
-    draw_crops(page, BlockCrop(**vars(form)), "query letters x target block")
+    crop = BlockCrop(**vars(form))
+    parts.draw_heads(page, BlockFinder(**vars(form)), crop, finder, "Block", prompt)
 
 
 def _run(model: HookedMTA, sample: BlockSample, running: Work) -> tuple[BlockAnswer, Finder]:
     running.begin("Running the sequence")
     trace = capture(model, sample.tokens, progress=running.report)
     running.begin("Looking where every head looks")
-    parts = blocks.block_parts(sample)
-    return blocks.answer_block(model, sample), find(trace, parts, progress=running.report)
+    asked = blocks.block_parts(sample)
+    return blocks.answer_block(model, sample), find(trace, asked, progress=running.report)
 
 
 def _sequence_html(sample: BlockSample, answer: BlockAnswer) -> str:
-    """Blocks as chips, the target outlined, query letters marked; the answer with a tick or cross each."""
+    """Blocks as chips, target and query outlined in their colours; the answer with a tick or cross each."""
+    region = blocks.block_region(sample)
+    target, asking = (color.line for color in colors_of((region.asked, region.asking)))
     chips = [
-        _chip(block, sample.query, "target") if index == sample.target else _chip(block)
+        _chip(block, sample.query, target) if index == sample.target else _chip(block)
         for index, block in enumerate(sample.blocks)
     ]
     letters = "".join(
@@ -94,13 +107,14 @@ def _sequence_html(sample: BlockSample, answer: BlockAnswer) -> str:
         "</small></span>"
         for gold, letter, right in zip(sample.answer, answer.letters, answer.right, strict=True)
     )
-    asked = _chip(sample.query, sample.query)
+    asked = _chip(sample.query, sample.query, asking)
     return f'<div class="blocks">{" ".join(chips)} # {asked} → {letters}</div>'
 
 
-def _chip(block: str, marked: str = "", kind: str = "") -> str:
+def _chip(block: str, marked: str = "", color: str = "") -> str:
     letters = "".join(f"<b>{letter}</b>" if letter in marked else letter for letter in block)
-    return f'<span class="chip {kind}">{letters}</span>'
+    look = f' style="outline: 2px solid {color}"' if color else ""
+    return f'<span class="chip"{look}>{letters}</span>'
 
 
 def _draw_error(page: Page, task: BlockTask) -> None:

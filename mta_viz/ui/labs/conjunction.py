@@ -32,11 +32,12 @@ from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.theme import score_text, weight_text
-from mta_viz.run.tracing import check_runs, estimate_seconds
+from mta_viz.run.tracing import check_runs
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import LEVEL, level_text, median_rank, median_words
 from mta_viz.tasks.pairs import MAX_SIDE
 from mta_viz.ui.fields import bar, menu, number
+from mta_viz.ui.labs.often import opens, seconds_here
 from mta_viz.ui.labs.parts import ranked_table, select_first, source_of
 from mta_viz.ui.shell import cache, show, state, work
 from mta_viz.ui.shell.cache import ModelKey, Stores
@@ -166,11 +167,12 @@ def _draw_prompts(sample: FourPrompts, figure: OfConjunction) -> None:
 def _draw_test(page: Page, figure: OfConjunction, n: int, n_tokens: int) -> None:
     figure, twin = _pick_beside(page, figure)
     runs = n * len(PROMPTS) * (1 if figure.twin == "none" else 2)
-    seconds = runs * estimate_seconds(page.model, n_tokens)
+    seconds = seconds_here(page.model, n_tokens, runs)
     key = (NAME, page.model_key, figure, twin)
     words = f"{runs:,} runs of a prompt, about {time_text(seconds)}"
     test = partial(_test, source_of(page), figure, twin, cache.stores())
-    measurement = Measurement(NAME, key, "Run the test", test, f"{words} here. Results so far are kept.")
+    words, by_itself = f"{words} here. Results so far are kept.", opens(seconds)
+    measurement = Measurement(NAME, key, "Run the test", test, words, by_itself=by_itself)
     draw_measured(measurement, partial(_draw_results, page, figure, twin))
 
 

@@ -1,16 +1,24 @@
-"""The needle lab: one sample with its answer and the heads that found it, repeated, then a sweep."""
+"""The labs of facts hidden in text: one asked by its city, one by a name and a city, prompts of a file.
 
-import math
+Each opens with how often the model is right, a sample with its answer and the heads that found it; repeated
+over samples, as a sweep, and from a file of results.
+"""
+
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.heads import SCORES
 from mta_viz.analysis.labs import needle as needles
+from mta_viz.analysis.labs.arms import arms_file
+from mta_viz.analysis.labs.evaluation import evaluate_task
 from mta_viz.analysis.labs.finder import prompt_spans, sample_parts
-from mta_viz.analysis.labs.needle import FinderMeans, NeedleRun
+from mta_viz.analysis.labs.needle import FinderMeans, NeedleRun, NeedleScore
 from mta_viz.errors import TokenizerError
+from mta_viz.figures.labs.measured import KernelArms
 from mta_viz.figures.labs.samples import (
     CropMap,
     FinderMap,
@@ -25,23 +33,24 @@ from mta_viz.figures.labs.samples import (
     WrittenCrop,
     WrittenFinder,
 )
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
-from mta_viz.plots.spans import ASKED, colors_of
 from mta_viz.plots.theme import probability_text
 from mta_viz.run.named_tasks import written_task
-from mta_viz.run.tracing import estimate_seconds
+from mta_viz.run.tracing import Progress, estimate_seconds
 from mta_viz.tasks.intervals import mean_words, median_words
 from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, TEMPLATES, NeedleTask, make_needle_sample
-from mta_viz.tasks.pairs import MAX_SIDE
+from mta_viz.tasks.pairs import MAX_SIDE, SENTENCE, WordsName
 from mta_viz.tasks.written import WrittenTask
-from mta_viz.ui.fields import bar, menu, number
-from mta_viz.ui.labs import parts
-from mta_viz.ui.labs.parts import SCORE
+from mta_viz.ui.fields import menu, number
+from mta_viz.ui.labs import fits, often, parts
+from mta_viz.ui.labs.parts import SCORE, source_of
 from mta_viz.ui.labs.sweep import draw_opened, draw_sweep
+from mta_viz.ui.shell import cache, show
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, plain, text_file
+from mta_viz.ui.shell.widgets import caption, text_file
 from mta_viz.ui.shell.work import Work, time_text
 
 RUNS = 3.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer twice
@@ -49,10 +58,12 @@ ANYWHERE, OWN = "anywhere", "my own"
 PERCENTS = (0, 10, 25, 50, 75, 90, 100)
 DEPTHS: dict[str | int, str] = {ANYWHERE: ANYWHERE, **{depth: f"{depth} %" for depth in PERCENTS}}
 SIDES, LENGTHS = range(1, MAX_SIDE + 1), (64, 1_000_000)
-TASK = Setting("needle task", "needle")
+MOST = 10_000  # samples of a task without an end
 COUNT, LENGTH, SEED = Setting("needle number", 4), Setting("needle length", 512), Setting("needle seed", 0)
 NAMES, CITIES = Setting("pairs names", 3), Setting("pairs cities", 3)
 PAIRS_LENGTH = Setting("pairs length", 256)
+DRAWN_FROM = Setting[WordsName]("pairs words", "all")
+WORDS: dict[WordsName, str] = {"all": "all", "known": "those trainings may see", "held out": "held out"}
 DEPTH = Setting[str | int]("needle depth", 50)
 TEMPLATE = Setting("needle template", next(iter(TEMPLATES)))
 NEEDLE, QUESTION_TEXT = Setting("needle needle", PAPER_NEEDLE), Setting("needle question", "")
@@ -67,88 +78,96 @@ OF_FILE = (
     '"spans": [{"kind": "asked", "start": 0, "stop": 20}]: asked, the fact that gives the answer; needle, '
     "another fact; question, which is the last sentence where none is marked."
 )
+Form = Callable[[Page], OfTask]
 
 
 def draw_needle(page: Page) -> None:
-    """The task, its form, one sample, the sweep; a results file whatever the model."""
+    """A city's number among those of other cities."""
+    _draw(page, "needle", _draw_needles)
+
+
+def draw_pairs(page: Page) -> None:
+    """A name's number in a city, and what kernels of several shapes learnt of it."""
+    _draw(page, "pairs", _draw_pairs)
     with errors_as_messages():
-        if can_write(page):
-            form = _draw_task(page.model.config.n_ctx)
-            if form is not None:
-                st.subheader("One sample")
-                _draw_sample(page, form)
-                st.subheader("Sweep")
-                draw_sweep(page, form)
-    st.subheader("Results from a file")
-    draw_opened(page)
+        _draw_arms(page)
 
 
-def can_write(page: Page, what: str = "Needles") -> bool:
+def draw_written(page: Page) -> None:
+    """Prompts and answers of a file."""
+    lines = None
+    with errors_as_messages():
+        lines = _pick_file()
+    if lines is None:
+        _draw_opened(page)
+    else:
+        _draw(page, "file", partial(_draw_file, lines))
+
+
+def _draw(page: Page, task: str, form_of: Form) -> None:
+    """The task's form, one sample, the sweep; a results file whatever the model."""
+    with errors_as_messages():
+        if can_write(page, task):
+            fits.draw_untrained(page, task)
+            with parts.settings(task, SEED) as beside:
+                form = form_of(page)
+                whole = st.toggle("Whole text", **WHOLE.widget())
+            _draw_form(page, form, task, whole, beside)
+    _draw_opened(page)
+
+
+def _draw_opened(page: Page) -> None:
+    with st.expander("Results from a file"):
+        draw_opened(page)
+
+
+def can_write(page: Page, task: str) -> bool:
     """Whether this model's tokenizer can write such sentences; says why not, and what to do."""
     tokenizer = needles.check_vocabulary(page.model, page.model.tokenizer)
     try:
         make_needle_sample(tokenizer, NeedleTask(1, 1000, haystack="A word. " * 900), 0)
     except TokenizerError:
-        words = (
-            f"{what} are sentences of English, and this model's tokenizer ({tokenizer.kind}) cannot write "
-            "them. Choose a language model at the left, needle-mta for example, or the tab Blocks."
-        )
-        st.info(plain(words))
+        why = f"this model's tokenizer ({tokenizer.kind}) cannot write them"
+        fits.draw_unfit(page, task, f"This lab is of English sentences, and {why}.")
         return False
     return True
 
 
-def _draw_task(n_ctx: int) -> OfTask | None:
-    """Which task, and its form; None until there is a file."""
-    forms = {
-        "needle": ("A city's number", _draw_needles),
-        "pairs": ("A name's number in a city", _draw_pairs),
-        "file": ("Prompts of a file", _draw_file),
-    }
-    task = bar("What is asked for", {name: words for name, (words, _) in forms.items()}, TASK)
-    return forms[task][1](n_ctx)
+def _draw_needles(page: Page) -> Needles:
+    count = menu("Needles", range(1, MAX_NEEDLES + 1), COUNT, width=100)
+    place = _pick_place(page, LENGTH, PAPER_NEEDLE, count)
+    return Needles(count, *place, *_pick_template(), parts.draw_haystack())
 
 
-def _draw_needles(n_ctx: int) -> Needles:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        count = menu("Needles", range(1, MAX_NEEDLES + 1), COUNT, width=100)
-        place = _pick_place(n_ctx, LENGTH)
-        with st.popover("Wording", icon=":material/edit_note:"):  # seldom changed
-            wording = (*_pick_template(), parts.draw_haystack())
-    return Needles(count, *place, *wording)
+def _draw_pairs(page: Page) -> Pairs:
+    names = menu("Names", SIDES, NAMES, width=100)
+    cities = menu("Cities", SIDES, CITIES, width=100)
+    of_words = "Names, cities and numbers. Held out: those that no training of this project sees."
+    drawn_from = menu("Words", WORDS, DRAWN_FROM, width=200, help=of_words)
+    place = _pick_place(page, PAIRS_LENGTH, SENTENCE, names * cities)
+    return Pairs(names, cities, *place, parts.draw_haystack(), drawn_from)
 
 
-def _draw_pairs(n_ctx: int) -> Pairs:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        names = menu("Names", SIDES, NAMES, width=100)
-        cities = menu("Cities", SIDES, CITIES, width=100)
-        place = _pick_place(n_ctx, PAIRS_LENGTH)
-        with st.popover("Haystack", icon=":material/edit_note:"):
-            haystack = parts.draw_haystack()
-    caption(
-        f"{names * cities} sentences, a number for every name in every city: both words are needed together. "
-        f"The name alone is right once in {cities}, the city alone once in {names}, any number of the prompt "
-        f"once in {names * cities}. A model that learnt needles of one city each has not learnt this; the "
-        "sweep measures what it can do."
-    )
-    return Pairs(names, cities, *place, haystack)
+def _pick_file() -> str | None:
+    with st.expander("The file", expanded=True):
+        file = text_file("task file", "Prompts and answers (JSON Lines)", ["jsonl"], 20, "Let go of the file")
+        if file is None:
+            caption(f"{OF_FILE} It is read here and sent nowhere.")
+    return None if file is None else file[1]
 
 
-def _draw_file(n_ctx: int) -> Written | None:
-    file = text_file("task file", "Prompts and answers (JSON Lines)", ["jsonl"], 20, "Let go of the file")
-    caption(OF_FILE)
-    if file is None:
-        st.info("No file yet. Choose one above; it is read here and sent nowhere.")
-        return None
-    most = len(written_task(file[1]).samples) - 1
-    return Written(file[1], number(f"Sample, 0 to {most:,}", SEED, (0, most), width=170))
+def _draw_file(lines: str, page: Page) -> Written:
+    most = len(written_task(lines).samples) - 1
+    return Written(lines, number(f"Sample, 0 to {most:,}", SEED, (0, most), width=170))
 
 
-def _pick_place(n_ctx: int, setting: Setting[int]) -> tuple[int, int | None, int]:
-    """Length, depth and number of the sample."""
+def _pick_place(page: Page, setting: Setting[int], sentence: str, count: int) -> tuple[int, int | None, int]:
+    """Length, depth and number of the sample; the usual length has room for so many sentences."""
+    sentence = sentence.format(name="Elizabeth", city="San Francisco", value=417)
+    n_ctx, needed = page.model.config.n_ctx, (count + 1) * len(page.model.tokenizer.encode(sentence)) * 5 // 4
     of_length = f"Of the prompt, question included. This model was trained on up to {n_ctx:,}."
     of_depth = "How much of the haystack comes before the asked needle."
-    usual = min(setting.default, n_ctx)
+    usual = min(max(setting.default, -(-needed // 64) * 64), n_ctx)
     length = number("Length in tokens", setting, LENGTHS, default=usual, step=64, width=150, help=of_length)
     depth = menu("Depth", DEPTHS, DEPTH, width=120, help=of_depth)
     return length, depth if isinstance(depth, int) else None, number("Sample", SEED, (0, 10**9), width=130)
@@ -166,41 +185,71 @@ def _pick_template() -> tuple[str, str | None]:
     return needle, st.text_input(label, **QUESTION_TEXT.widget()) or None
 
 
-def _draw_sample(page: Page, form: OfTask) -> None:
+def _draw_form(page: Page, form: OfTask, task: str, whole: bool, beside: DeltaGenerator) -> None:
+    """How often it is right, the form's sample, more of both folded. Raises where there is no sample."""
+    cache.remember(lambda: form.needle_sample(page.model), "sample", page.model_key, form)
+    with beside:
+        _draw_often(page, form)
+    if not isinstance(form, Written):
+        length = LENGTH if isinstance(form, Needles) else PAIRS_LENGTH
+        fits.draw_length(form.n_tokens(page.model), page.model.config.n_ctx, length)
+    _draw_sample(page, form, task, whole)
+    with st.expander("Sweep over lengths, depths and models"), errors_as_messages():
+        draw_sweep(page, form)
+
+
+def _draw_often(page: Page, form: OfTask) -> None:
+    task, seed = form.task(page.model), form.seed
+
+    def measure(model: HookedMTA, n: int, progress: Progress) -> NeedleScore:
+        tokenizer = needles.check_vocabulary(model, model.tokenizer)
+        samples = [task.sample(tokenizer, seed + at) for at in range(n)]
+        return evaluate_task(model, samples, progress=progress).score
+
+    most = _most(task, seed)
+    often.draw_often(page, task, seed, form.n_tokens(page.model), measure, _setting_words(form, page), most)
+
+
+def _most(task: Any, seed: int) -> int:
+    return len(task.samples) - seed if isinstance(task, WrittenTask) else MOST
+
+
+def _setting_words(form: OfTask, page: Page) -> str:
+    """What a sample is, and what chance gives."""
+    if isinstance(form, Written):
+        return ""
+    at = "anywhere" if form.depth is None else f"at {form.depth:g} %"
+    where = f"in {form.n_tokens(page.model):,} tokens, the asked one {at};"
+    if isinstance(form, Needles):
+        return f"{form.needles} needles {where} a guess among them: 1 in {form.needles}."
+    return (
+        f"{form.names} names x {form.cities} cities {where} the name alone is right once in "
+        f"{form.cities}, the city alone once in {form.names}."
+    )
+
+
+def _draw_sample(page: Page, form: OfTask, name: str, whole: bool) -> None:
     task = form.task(page.model)
-    seconds = RUNS * estimate_seconds(page.model, form.n_tokens(page.model))
+    seconds = often.seconds_here(page.model, form.n_tokens(page.model), RUNS)
 
     def do(work: Work, keep: Keep) -> NeedleRun:
         return needles.run_needle(page.model, task, form.seed, begin=work.begin, progress=work.report)
 
     key = (page.model_key, task)
-    run: NeedleRun | None = parts.sample_run("needle", key, SEED, SHOWN, seconds, do)
+    run: NeedleRun | None = parts.sample_run(name, key, SEED, SHOWN, seconds, do)
     if run is None:
         return
-    parts.draw_verdict(run.right, _answer_words(run))
+    parts.draw_verdict(_answer_words(run))
     if run.finder is None:
         caption("No span of this sample is marked as asked: there is nothing for heads to find.")
         return
-    _draw_prompt(run)
-    text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
+    text, tokenizer, spans = run.sample.tokens.text or "", page.model.tokenizer, prompt_spans(run.sample)
+    parts.draw_text(run.sample.tokens, spans, whole)
     prompt = (text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
     finder, crop = FIGURES[type(form)]
-    parts.draw_finder(page, finder(**vars(form)), run.finder, "Needle", prompt)
-    parts.draw_crops(page, crop(**vars(form)), "question x asked needle")
-    _draw_repeated(page, form)
-
-
-def _draw_prompt(run: NeedleRun) -> None:
-    sample = run.sample
-    spans = prompt_spans(sample)
-    marks = [(span, color.name, color is ASKED) for span, color in zip(spans, colors_of(spans), strict=True)]
-    marks.sort(key=lambda mark: mark[0].start)
-    parts.draw_marked(sample.tokens, marks, WHOLE)
-    named = ", ".join(f"{span.letter} {span.name} at token {span.start}" for span in spans)
-    depth = "" if sample.sentences else ", without haystack"
-    if not math.isnan(sample.depth):
-        depth = f", at depth {sample.depth:.0f} %"
-    caption(f"{len(sample.tokens):,} tokens. {named}. Green: the asked needle{depth}. Blue: the question.")
+    parts.draw_heads(page, finder(**vars(form)), crop(**vars(form)), run.finder, "Needle", prompt)
+    with st.expander("The same heads over more samples"):
+        _draw_repeated(page, form)
 
 
 def _answer_words(run: NeedleRun) -> str:
@@ -223,7 +272,7 @@ def _answer_words(run: NeedleRun) -> str:
 
 def _draw_repeated(page: Page, form: OfTask) -> None:
     task, seed = form.task(page.model), form.seed
-    most = len(task.samples) - seed if isinstance(task, WrittenTask) else 10_000
+    most = _most(task, seed)
     if most < 2:
         return
     n = number("Repeat on samples", REPEAT, (2, most), default=min(REPEAT.default, most), width=170)
@@ -257,3 +306,12 @@ def _draw_means(page: Page, key: object, means: FinderMeans | None, running: boo
         f"{median_words(means.n)} {mean_words(score.bounds)} Heads ranked by the lower end of the "
         "median's. Click a row to choose its head."
     )
+
+
+def _draw_arms(page: Page) -> None:
+    """Where a file of arms lies beside the model: how often each is right, and all its numbers."""
+    if arms_file(page.model.path) is None:
+        return
+    with st.expander("Controls: kernels of other shapes, trained alike"):
+        drawn = show.show(source_of(page), KernelArms())
+        st.dataframe(drawn.table.frame(), hide_index=True, key="arms.table")

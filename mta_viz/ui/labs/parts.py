@@ -1,25 +1,32 @@
-"""What several labs draw: one sample, run when it is asked for; its text with marked parts; and which heads
-found what was asked for: their map, their ranking with all stages, the chosen head's maps.
+"""What several labs draw: a sample, run by itself where that is short; its text, its spans outlined; and the
+heads that found what was asked for: their map beside the chosen one's maps, their ranking with all stages.
 """
 
+import html
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.heads import ranking
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.labs.finder import Finder, StepCrop, lit_most
+from mta_viz.figures.attention.maps import HeadMap
 from mta_viz.figures.base import Source
-from mta_viz.figures.labs.samples import CropMap, FinderMap
+from mta_viz.figures.labs.samples import CROP_PX, MAP_PX, CropMap, FinderMap, Side
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_text
-from mta_viz.plots.theme import score_text, weight_text
+from mta_viz.plots.spans import ASKED, ASKING, colors_of
+from mta_viz.plots.theme import limit_text, score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.attention.head import NO_SPAN, name_spans, span_name
 from mta_viz.ui.fields import menu, row_table
+from mta_viz.ui.labs.often import opens
 from mta_viz.ui.shell import cache, pickers, show, sidebar, state, work
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
@@ -27,11 +34,15 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, layer_label, plain, text_file
 from mta_viz.ui.shell.work import Work, time_text
 
-LINKED_SECONDS = 60  # a link starts nothing longer by itself
-SHOWN, LEAST = 160, 100  # letters of a gap shown at each end; fewer in between are not worth a cut
+LINKED_SECONDS = 60  # nothing longer starts by itself where a sample was shown, by a link for example
+SHOWN, LEAST = 42, 30  # letters of a gap shown at each end; fewer in between are not worth a cut
 SCORE, PART = Setting("finder score", ""), Setting("finder part", "")
-CROP_SHOWN = Setting("crop shown", False)
-MAP_PX, CROP_PX = 400, 300
+USUAL_SCORES = ("gain.kq", "gain.kq2", "span.final")  # what a kernel does first, where there is one
+SIDES: dict[Side, str] = {
+    "before": "Before",
+    "after": "After",
+    "difference": "After − before",
+}
 STEPS = {"before the softmax": (Stage.RAW, Stage.KQ), "after it": (Stage.SOFTMAX, Stage.SOFTMAX_KQ)}
 
 
@@ -42,10 +53,20 @@ def source_of(page: Page, beside: Source | None = None) -> Source:
 
 @dataclass
 class Labs:
-    """By a lab's name: the sample it was asked to run, and the ranking whose first head was selected last."""
+    """By a lab's name: the ranking whose first head was selected last."""
 
-    asked: dict[str, Hashable] = field(default_factory=dict)
     rankings: dict[str, Hashable] = field(default_factory=dict)
+
+
+@contextmanager
+def settings(lab: str, seed: Setting[int]) -> Iterator[DeltaGenerator]:
+    """A row with the next sample's button, folded what is drawn in the block, and the room beside them."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        look: dict[str, Any] = {"icon": ":material/refresh:", "on_click": lambda: seed.put(seed.value + 1)}
+        st.button("New sample", key=f"{lab}.new", **look)
+        popover, beside = st.popover("Settings", icon=":material/tune:"), st.container()
+        with popover, st.container(horizontal=True):
+            yield beside
 
 
 def sample_run(
@@ -56,33 +77,25 @@ def sample_run(
     seconds: float,
     do: Callable[[Work, Keep], Any],
 ) -> Any | None:
-    """The buttons, and the result once it is asked for: by them, or by a link of a page that showed one.
+    """The result: at once where it is short, else once it is asked for, or by a link of a page that had one.
 
     The sample is number `seed` of `task`, which is equal only for equal tasks of equal models. `shown` says
     in an address that the page shows a result; `seconds`: how long it should take.
     """
-    asked, key = state.part(Labs).asked, (lab, task, seed.value)
-    if shown.declare() and seconds < LINKED_SECONDS:
-        asked.setdefault(lab, key)
-
-    def go_on() -> None:
-        asked[lab] = (lab, task, seed.value + 1)
-        seed.put(seed.value + 1)
-
-    words, linked = f"About {time_text(seconds)} here.", asked.get(lab) == key
-    with st.container(horizontal=True, vertical_alignment="center"):
-        run = measured(Measurement(lab, key, "Run this sample", do, words, by_itself=linked))
-        st.button("New sample", key=f"{lab}.new", on_click=go_on, help="The next one.")
+    key, words = (lab, task, seed.value), f"About {time_text(seconds)} here."
+    linked = shown.declare() and seconds < LINKED_SECONDS
+    by_itself = opens(seconds) or linked
+    run = measured(Measurement(lab, key, "Run this sample", do, words, by_itself=by_itself))
     if run is not None:
         shown.put(True)
     elif work.running(lab, key) is None:
-        st.info("No sample yet. Press Run this sample: it is made from the form above and its number.")
+        st.info("No sample yet: it takes long enough here to be asked for. Press Run this sample.")
     return run
 
 
-def draw_verdict(right: bool, words: str) -> None:
-    """The answer in words, green where it is right."""
-    (st.success if right else st.warning)(plain(words))
+def draw_verdict(words: str) -> None:
+    """The answer in words, its tick or cross in colour."""
+    st.markdown(plain(words).replace("✓", ":green[**✓**]").replace("✗", ":orange[**✗**]"))
 
 
 def draw_haystack() -> str | None:
@@ -126,72 +139,83 @@ def ranked_table(
         st.dataframe(rows, hide_index=True, key=name, **look)
 
 
-def draw_marked(tokens: Tokens, marks: Sequence[tuple[Span, str, bool]], whole: Setting[bool]) -> None:
-    """The text, marked in order of position; gaps are cut in the middle until the visitor opens them.
+def draw_text(tokens: Tokens, spans: Sequence[Span], whole: bool, words: str = "") -> None:
+    """The text, each span outlined in its own colour beside its letter, what is asked for in bold.
 
-    A mark is a span, the colour (Streamlit's name) behind it, and whether its text is bold.
+    Gaps are cut in the middle unless it is shown `whole`. A right-to-left piece turns nothing around it.
     """
-    opened = st.toggle("Whole text", **whole.widget())
-    text, parts, at = tokens.text or "", [], 0
-    for span, color, strong in marks:
+    text, parts, at = tokens.text or "", list[str](), 0
+    colored = zip(spans, colors_of(spans), strict=True)
+    for span, color in sorted(colored, key=lambda pair: pair[0].start):
         start, stop = tokens.spans[span.start][0], tokens.spans[span.stop - 1][1]
-        parts.append(_gap(text[at:start], opened))
-        words = plain(text[start:stop].strip())
-        words = f"**{words}**" if strong else words
-        parts.append(f":{color}-background[**{plain(span.letter)}** {words}]")
+        parts.append(_gap(text[at:start], whole))
+        inside, name = _bdi(text[start:stop].strip()), html.escape(span.letter)
+        inside = f"<strong>{inside}</strong>" if color is ASKED else inside
+        look = f"border-color: {color.line}"
+        parts.append(f'<span class="named" style="{look}"><b>{name}</b> {inside}</span>')
         at = stop
-    with st.container(border=True, height=420 if opened else "content", key="marked"):
-        st.markdown(" ".join(part for part in parts if part))
+    parts.append(_gap(text[at:], whole))
+    with st.container(border=whole, height=420 if whole else "content", key="marked"):
+        st.html(" ".join(part for part in parts if part))
+    others = [color.name for color in dict.fromkeys(colors_of(spans)) if color not in (ASKED, ASKING)]
+    key = f"{ASKED.name}, bold: what is asked for; {ASKING.name}: the question"
+    key += f"; {', '.join(others)}: the others" if others else ""
+    caption(f"{len(tokens):,} tokens{words}. Outlined {key}.")
 
 
 def _gap(text: str, whole: bool) -> str:
     text = text.strip()
     if whole or len(text) <= 2 * SHOWN + LEAST:
-        return plain(text)
+        return _bdi(text)
     start, end = text[:SHOWN].rpartition(" ")[0], text[-SHOWN:].partition(" ")[2]
     left_out = len(text) - len(start) - len(end)
-    return f"{plain(start)} *… {left_out:,} letters …* {plain(end)}"
+    return f"{_bdi(start)} <i>… {left_out:,} letters …</i> {_bdi(end)}"
+
+
+def _bdi(text: str) -> str:
+    return f"<bdi>{html.escape(text)}</bdi>" if text else ""
 
 
 Prompt = tuple[str, Callable[[], tuple[Span, ...]]]  # to run on Attention: text, and the spans to name there
 
 
-def draw_finder(page: Page, figure: FinderMap, finder: Finder, words: str, prompt: Prompt) -> None:
-    """Map and ranking by one score; `words` name the asked part."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+def draw_heads(
+    page: Page, figure: FinderMap, crop: CropMap | None, finder: Finder, words: str, prompt: Prompt
+) -> None:
+    """Heads by one score beside the chosen one's maps, under them their ranking. `words` name the part."""
+    maps = st.container(horizontal=True, gap="small", key="heads")
+    sums, below = st.container(), st.container(horizontal=True, vertical_alignment="bottom")
+    with below:
         figure = _pick_scored(figure, finder, words)
-    caption(_lit_words(finder, page.numbering))
     score = figure.score_of(finder)
     ranked = ranking(figure.scores_of(finder), score.key)
     values = {(head.layer, head.head): head.value for head in ranked if not math.isnan(head.value)}
     linked = {"l", "h"} <= state.session().link.opened_with.keys()
     select_first("finder", figure, list(values), keep_first=linked)
     place = state.selection().layer or 0, state.selection().head or 0
-    with st.container(horizontal=True):
-        with st.container(width=MAP_PX):
-            shown = replace(figure, marked=place)
-            show.show(source_of(page), shown, pickers.on_head, result=finder, widget=f"finder.{hash(shown)}")
-        with st.container(key="finder-table"):
-            _draw_ranking(page, finder, figure, values)
-            name = head_name(*place, page.numbering)
-            caption(f"{name}: {_head_words(finder, *place)}")
-            if st.button(f"Open {name} in Attention", icon=":material/grid_on:", key="finder.attention"):
-                _open_in_attention(page, finder, *prompt)
-    words = (
-        "The columns raw to final are the asked part's share of the query's row at each stage; of scores, "
-        "the share if the softmax came there. Click a head to choose it."
-    )
-    p_words = (
-        f"p: its final share's rank among {finder.n_null} other passages of its length, "
-        f"{1 / (1 + finder.n_null):.3f} at best."
-    )
-    none = "There is no other passage of its length to compare it with."
-    caption(f"{words} {p_words if finder.n_null else none}")
+    name = head_name(*place, page.numbering)
+    if below.button(f"Open {name} in Attention", icon=":material/grid_on:", key="finder.attention"):
+        _open_in_attention(page, finder, *prompt)
+    with maps:
+        _draw_map(page, replace(figure, marked=place), finder)
+        crops = () if crop is None else _draw_crops(page, replace(crop, layer=place[0], head=place[1]))
+    for each in crops:
+        sums.caption(plain(_sum_words(each)))
+    with st.expander("All heads, stage by stage"):
+        caption(f"{_lit_words(finder, page.numbering)} {name}: {_head_words(finder, *place)}")
+        _draw_ranking(page, finder, figure, values)
+
+
+def _draw_map(page: Page, figure: FinderMap, finder: Finder) -> None:
+    line = f"{figure.score_of(finder).name} of “{figure.part_of(finder).name}”. Click a head."
+    look: dict[str, Any] = {"result": finder, "widget": f"finder.{hash(figure)}", "words": line}
+    with st.container(width=MAP_PX):
+        show.show(source_of(page), figure, pickers.on_head, **look)
 
 
 def _pick_scored(figure: FinderMap, finder: Finder, words: str) -> FinderMap:
     scores = {score.key: f"{score.name} ({score.unit})" for score in finder.asked.scores}
-    usual = figure.score_of(finder).key
+    usual = next(key for key in USUAL_SCORES if key in scores)
     score = menu("Rank heads by", scores, SCORE, default=usual, width=300, help="Of the map and the table.")
     names, asked = {part.name: part.letter for part in finder.parts.all}, finder.parts.asked.name
     name = asked
@@ -269,13 +293,9 @@ def _open_in_attention(page: Page, finder: Finder, text: str, find: Callable[[],
     st.switch_page("pages/attention.py")
 
 
-def draw_crops(page: Page, figure: CropMap, words: str) -> None:
-    """A switch; behind it, a row of maps for each convolution of the chosen head's layer."""
-    selected = state.selection()
-    figure = replace(figure, layer=selected.layer or 0, head=selected.head or 0, first_token=page.first_token)
-    name = head_name(figure.layer, figure.head, page.numbering)
-    if not st.toggle(f"Maps of {name}: {words}", **CROP_SHOWN.widget()):
-        return
+def _draw_crops(page: Page, figure: CropMap) -> tuple[StepCrop, ...]:
+    """The head's maps on both sides of each convolution, and folded what it changed; without one its last."""
+    figure = replace(figure, first_token=page.first_token)
     source, key = source_of(page), ("crops", page.model_key, figure)
 
     def run(running: Work) -> tuple[StepCrop, ...]:  # the run is kept: the next head's maps come at once
@@ -283,20 +303,43 @@ def draw_crops(page: Page, figure: CropMap, words: str) -> None:
         return figure.crops(replace(source, progress=running.report))
 
     crops: tuple[StepCrop, ...] | None = work.finished("crop", key, run)
-    if crops is None:
-        return
-    if not crops:
-        kernels = map(page.model.config.kernels, range(page.model.config.n_layers))
-        having = [layer_label(at, page.numbering) for at, own in enumerate(kernels) if own.pre or own.post]
-        layers = ", ".join(having) or "none"
-        caption(f"The layer of {name} has no key-query convolution; layers with one: {layers}.")
-    for crop in crops:
-        with st.container(horizontal=True, gap="xsmall"):  # both sides on one scale, that of the asked cells
-            for side in ("before", "after", "difference"):
-                shown = replace(figure, place=crop.place, shown=side)
-                with st.container(width=CROP_PX):
-                    show.show(source, shown, result=crop, widget=f"crop.{hash(shown)}")
-        caption(_sum_words(crop))
+    if crops == ():
+        _draw_final(page, figure)
+    sides: tuple[Side, ...] = ("before", "after")
+    for crop, side in product(crops or (), sides):
+        _draw_crop(source, replace(figure, place=crop.place, shown=side), crop)
+    if crops:
+        with st.expander("What it changed"), st.container(horizontal=True):
+            for crop in crops:
+                _draw_crop(source, replace(figure, place=crop.place, shown="difference"), crop)
+    return crops or ()
+
+
+def _draw_crop(source: Source, figure: CropMap, crop: StepCrop) -> None:
+    """Before and after on one scale, that of the asked cells."""
+    line = f"{SIDES[figure.shown]}; colours to {limit_text(figure.limit(crop))}."
+    with st.container(width=CROP_PX[0]):
+        show.show(source, figure, result=crop, widget=f"crop.{hash(figure)}", words=line)
+
+
+def _draw_final(page: Page, figure: CropMap) -> None:
+    """Of a layer without a convolution the head's final weights, and the layers that have one."""
+    source, config = source_of(page), page.model.config
+    region = figure.asked(source).region
+    assert region is not None
+    of_sample = replace(page, trace=figure.trace(source), key=repr((page.model_key, figure.sample_key)))
+    sides: dict[str, Any] = {
+        "queries": (region.queries.start, region.queries.stop),
+        "keys": (region.keys.start, region.keys.stop),
+        "spans": (region.asking, region.asked),
+        "first_token": page.first_token,
+    }
+    shown = HeadMap(figure.layer, figure.head, Stage.PATTERN.value.key, size=CROP_PX[0], **sides)
+    having = [at for at in range(config.n_layers) if config.kernels(at).pre or config.kernels(at).post]
+    layers = ", ".join(layer_label(at, page.numbering) for at in having) or "none"
+    line = f"Its final weights. Its layer has no key-query convolution; layers with one: {layers}."
+    with st.container(width=CROP_PX[0]):
+        show.show(show.source_of(of_sample), shown, widget=f"crop.{hash(shown)}", words=line)
 
 
 def _sum_words(crop: StepCrop) -> str:
@@ -307,5 +350,5 @@ def _sum_words(crop: StepCrop) -> str:
     return (
         f"Convolution {where}: the {crop.before.stage.value.unit}s of “{asking.name}” x “{asked.name}” "
         f"sum to {before} before it and {after} after; in the last query's row alone to {last_before} "
-        f"and {last_after}. Bars at the edges: blue {asking.name}, orange {asked.name}."
+        f"and {last_after}."
     )

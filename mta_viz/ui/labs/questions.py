@@ -5,20 +5,17 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.spans import QUESTION
 from mta_viz.analysis.labs import questions
 from mta_viz.analysis.labs.finder import prompt_spans
 from mta_viz.analysis.labs.questions import QuestionRun, QuestionScore
 from mta_viz.figures.labs.measured import QuestionAnswers
 from mta_viz.figures.labs.samples import QuestionFinder, Questions
-from mta_viz.plots.spans import ASKED, colors_of
 from mta_viz.plots.theme import probability_text
-from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.intervals import widest_half
-from mta_viz.tasks.questions import QuestionSample, QuestionTask
+from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tasks.stories import TASKS
 from mta_viz.ui.fields import menu, number
-from mta_viz.ui.labs import parts
+from mta_viz.ui.labs import fits, often, parts
 from mta_viz.ui.labs.needle import can_write
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import show
@@ -36,18 +33,20 @@ SHOWN, WHOLE = Setting("question shown", False), Setting("question whole", False
 
 
 def draw_questions(page: Page) -> None:
-    """The form, one sample, the accuracy over many."""
-    if not can_write(page, "Questions"):
+    """How often it is right, and one sample."""
+    if not can_write(page, "questions"):
         return
-    form = _draw_form(page.model.config.n_ctx)
+    if not fits.draw_untrained(page, "questions") and not questions.trained_for_questions(page.model.path):
+        caption(questions.NOT_TRAINED)
+    with parts.settings("question", SEED) as beside:
+        form = _draw_form(page.model.config.n_ctx)
+        n = number("Samples measured", MANY, (1, 100_000), step=10, width=150)
+        whole = st.toggle("Whole text", **WHOLE.widget())
     task = form.question_task(page.model)
     n_tokens = len(QuestionFinder(**vars(form)).asked(source_of(page)).tokens)
-    if not questions.trained_for_questions(page.model.path):
-        st.info(plain(questions.NOT_TRAINED))
-    st.subheader("One sample")
-    _draw_sample(page, form, task, n_tokens)
-    st.subheader("Accuracy over many samples")
-    _draw_accuracy(page, form, task, n_tokens)
+    with beside:
+        _draw_accuracy(page, form, task, n_tokens, n)
+    _draw_sample(page, form, task, n_tokens, whole)
 
 
 def _draw_form(n_ctx: int) -> Questions:
@@ -60,17 +59,15 @@ def _draw_form(n_ctx: int) -> Questions:
         f"up to {n_ctx:,} tokens."
     )
     look: dict[str, Any] = {"default": min(512, n_ctx // 2), "step": 64, "width": 170, "help": of_distraction}
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        tasks = {name: f"{name.upper()}: {words}" for name, words in TASKS.items()}
-        name = menu("Task", tasks, TASK, width=290, help=of_tasks)
-        distraction = number("Distraction in tokens", DISTRACTION, (0, 1_000_000), **look)
-        seed = number("Sample", SEED, (0, 10**9), width=130)
-        with st.popover("Haystack", icon=":material/edit_note:", help="What the distraction is taken from"):
-            return Questions(name, distraction, seed, parts.draw_haystack())
+    tasks = {name: f"{name.upper()}: {words}" for name, words in TASKS.items()}
+    name = menu("Task", tasks, TASK, width=290, help=of_tasks)
+    distraction = number("Distraction in tokens", DISTRACTION, (0, 1_000_000), **look)
+    seed = number("Sample", SEED, (0, 10**9), width=130)
+    return Questions(name, distraction, seed, parts.draw_haystack())
 
 
-def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int) -> None:
-    seconds = RUNS * estimate_seconds(page.model, n_tokens)
+def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int, whole: bool) -> None:
+    seconds = often.seconds_here(page.model, n_tokens, RUNS)
 
     def do(work: Work, keep: Keep) -> QuestionRun:
         return questions.run_question(page.model, task, form.seed, begin=work.begin, progress=work.report)
@@ -79,23 +76,12 @@ def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int)
     run: QuestionRun | None = parts.sample_run("question", key, SEED, SHOWN, seconds, do)
     if run is None:
         return
-    parts.draw_verdict(run.scored.right, _answer_words(run))
-    _draw_prompt(run.sample, task)
+    parts.draw_verdict(_answer_words(run))
+    spans, words = prompt_spans(run.sample), f", {task.distraction:,} of them distraction"
+    parts.draw_text(run.sample.tokens, spans, whole, words)
     text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
     prompt = (text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
-    parts.draw_finder(page, QuestionFinder(**vars(form)), run.finder, "Fact", prompt)
-
-
-def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:
-    spans = prompt_spans(sample)
-    marks = [(span, color.name, color is ASKED) for span, color in zip(spans, colors_of(spans), strict=True)]
-    supports = [span.letter for span, _, support in marks if support]
-    parts.draw_marked(sample.tokens, marks, WHOLE)
-    caption(
-        f"{len(sample.tokens):,} tokens, {task.distraction:,} of them distraction. Green outline, bold: what "
-        f"supports the answer, {' and '.join(supports)}. Orange, violet: other facts. Blue, {QUESTION}: the "
-        "question."
-    )
+    parts.draw_heads(page, QuestionFinder(**vars(form)), None, run.finder, "Fact", prompt)
 
 
 def _answer_words(run: QuestionRun) -> str:
@@ -113,10 +99,9 @@ def _answer_words(run: QuestionRun) -> str:
     return f"{words} Its first sentence names {' and '.join(scored.named)}{also}."
 
 
-def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: int) -> None:
-    n = number("Samples", MANY, (1, 100_000), step=10, width=140)
+def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: int, n: int) -> None:
     figure = QuestionAnswers(**vars(form), samples=n)
-    seconds = n * questions.ANSWER_RUNS * estimate_seconds(page.model, n_tokens)
+    seconds = often.seconds_here(page.model, n_tokens, n * questions.ANSWER_RUNS)
     words = f"About {time_text(seconds)} here. {n:,} samples leave up to ±{widest_half(n):.2f}. "
     words += f"Chance: one of the {len(task.labels)} possible answers at random, {task.chance:.1%} right."
 
@@ -125,7 +110,8 @@ def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: in
         return evaluate(page.model, task, n=n, seed=form.seed, keep=keep, progress=work.report)
 
     key = (NAME, page.model_key, figure)
-    measurement = Measurement(NAME, key, "Measure the accuracy", measure, words)
+    by_itself = often.opens(seconds)
+    measurement = Measurement(NAME, key, f"Measure {n} samples", measure, words, by_itself=by_itself)
     draw_measured(measurement, partial(_draw_measured, page, figure))
 
 

@@ -131,7 +131,7 @@ def _draw_words(page: Page, given: _Given, scores: PassageScores, running: bool)
         return
     if scores.n == 1:
         (word,) = scores.words
-        draw_verdict(word.greedy, _verdict(word, page.model.config.vocab_size))
+        draw_verdict(_verdict(word, page.model.config.vocab_size))
     elif scores.words:
         st.markdown(plain(_sum_words(scores)))
     if scores.n > 1 and scores.left_out:

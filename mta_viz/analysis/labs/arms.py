@@ -1,0 +1,105 @@
+"""A controls table: one task trained into one base with kernels of several shapes, several seeds each.
+
+Reads `arms.json` as `benchmarks/finetune_arms.py` writes it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from mta_viz.analysis.kernels.finetuning import Answers, Perplexity
+from mta_viz.analysis.labs.cards import counted
+from mta_viz.analysis.labs.needle import NeedleScore
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.files import beside
+from mta_viz.checkpoint.validate import Measured, from_data
+from mta_viz.errors import ConfigError
+from mta_viz.tables import Row, Table
+
+FILE = "arms.json"
+SPENT = ("parameters_trained", "steps", "seconds")
+
+
+@dataclass(frozen=True)
+class ArmRun:
+    """One arm with one seed, base and result on the same held-out samples and texts."""
+
+    arm: str
+    seed: int
+    parameters_trained: int
+    steps: int
+    seconds: Measured
+    perplexity: Perplexity
+    held_out: Answers
+
+    def __post_init__(self) -> None:
+        wrong = [
+            side for side in (self.held_out.before, self.held_out.after) if not 0 <= side.right <= side.n > 0
+        ]
+        if wrong:
+            raise ConfigError([f"{wrong[0].right} of {wrong[0].n} samples are right"], subject=self.arm)
+
+
+@dataclass(frozen=True)
+class Arms:
+    """All runs of a file."""
+
+    runs: tuple[ArmRun, ...]
+
+    @property
+    def by_name(self) -> dict[str, tuple[ArmRun, ...]]:
+        """The runs by their arms, in the order of the file."""
+        names = dict.fromkeys(run.arm for run in self.runs)
+        return {name: tuple(run for run in self.runs if run.arm == name) for name in names}
+
+    def table(self) -> Table:
+        """A row a run; after an arm's runs one of all their answers together, numbers of runs as means."""
+        texts = sorted(
+            set.intersection(*(run.perplexity.after.keys() & run.perplexity.before for run in self.runs))
+        )
+        names = ("arm", "seed", "right_before", "right", "n", "accuracy", "low", "high")
+        sides = (f"perplexity_{side}: {text}" for text, side in product(texts, ("before", "after")))
+        rows: list[Row] = []
+        for name, runs in self.by_name.items():
+            rows += [(name, run.seed, *_numbers([run], texts)) for run in runs]
+            rows += [(name, None, *_numbers(runs, texts))] if len(runs) > 1 else []
+        return Table.of((*names, *sides, *SPENT), rows)
+
+
+def pooled(runs: Sequence[ArmRun], *, before: bool = False) -> NeedleScore:
+    """All answers of an arm's seeds together, or those of its base, with the exact interval."""
+    counts = [run.held_out.before if before else run.held_out.after for run in runs]
+    return counted(sum(count.right for count in counts), sum(count.n for count in counts))
+
+
+def _numbers(runs: Sequence[ArmRun], texts: Sequence[str]) -> Row:
+    score, base = pooled(runs), pooled(runs, before=True)
+    perplexity = [
+        fmean(getattr(run.perplexity, side)[text] for run in runs)
+        for text, side in product(texts, ("before", "after"))
+    ]
+    spent = [fmean(getattr(run, name) for run in runs) for name in SPENT]
+    return (base.right, score.right, score.n, score.accuracy, *score.interval, *perplexity, *spent)
+
+
+def arms_file(folder: Path | None) -> Path | None:
+    """The `arms.json` beside an adapter: in its folder, or in the one over it where it is an arm of it."""
+    own = None if folder is None else beside(folder.absolute())
+    if own is None or door.is_there(own / FILE):
+        return None if own is None else own / FILE
+    over = own.parent / FILE
+    there = door.is_there(over) and own.name in {f"{run.arm}-seed{run.seed}" for run in read_arms(over).runs}
+    return over if there else None
+
+
+def read_arms(file: Path) -> Arms:
+    """The runs in a file. Raises MtaVizError where it cannot be opened, or holds something else."""
+    data: Any = door.read_json(file)
+    listed = data if isinstance(data, list) and all(isinstance(row, dict) for row in data) else []
+    rows = [(at, row) for at, row in enumerate(listed, 1) if row.get("held_out", 0) is not None]
+    if not rows:
+        raise ConfigError(["it is no list of arms that answered held-out questions"], subject=file.name)
+    return Arms(tuple(from_data(ArmRun, row, f"{file.name}, arm {at}", others=True) for at, row in rows))

@@ -264,12 +264,13 @@ class Gate(NamedFigure["Float[Tensor, 'head position']"]):
 class Why(OfHead[decomposition.Decomposition]):
     """Why the cell (`query`, `key`) has its value at `stage`: the sum it is, or what it was computed from.
 
-    A picture of the sum after a convolution or head mixing, else a table.
+    A picture of the sum after a convolution or head mixing, `width` pixels wide, else a table.
     """
 
     stage: str
     query: int
     key: int
+    width: int = WHY_PX
 
     def result(self, source: Source) -> decomposition.Decomposition:
         """Raises PromptError for a cell that is masked or not there."""
@@ -279,9 +280,9 @@ class Why(OfHead[decomposition.Decomposition]):
     def draw(self, source: Source, result: decomposition.Decomposition) -> Figure | None:
         """The window of the kernel, or a bar a source head."""
         if isinstance(result, decomposition.Convolved):
-            return convolution_window(result, source.trace.tokens, width=WHY_PX)
+            return convolution_window(result, source.trace.tokens, width=self.width)
         if isinstance(result, decomposition.Mixed):
-            return mixing_bars(result, numbering_from=source.numbering, width=WHY_PX)
+            return mixing_bars(result, numbering_from=source.numbering, width=self.width)
         return None
 
     def caption(self, source: Source, result: decomposition.Decomposition) -> str:

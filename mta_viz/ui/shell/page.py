@@ -24,6 +24,7 @@ PAGES = {
     "pages/compare.py": ("Compare", ":material/compare:"),
     "pages/labs.py": ("Labs", ":material/science:"),
     "pages/train.py": ("Train", ":material/model_training:"),
+    "pages/how.py": ("How it works", ":material/school:"),
 }
 
 

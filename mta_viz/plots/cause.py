@@ -19,7 +19,7 @@ from mta_viz.plots.attention import maps
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.attention.stages import add_token_axes, bars, beyond_and_bad
 from mta_viz.plots.attention.text import Coloring, colored_text
-from mta_viz.plots.parts import Parts, lying_bars
+from mta_viz.plots.parts import Parts
 from mta_viz.plots.spans import BAR_PX, add_spans_across
 from mta_viz.tokenizers.base import Tokens
 
@@ -164,20 +164,3 @@ def set_beside_random(change: float, random: Sequence[float], *, width: int = 46
         "The chosen set (diamond) and random sets of its size (rings)",
         "change of the answer's log-probability (nats)",
     )
-
-
-def logit_parts(parts: Mapping[str, float], *, title: str, size: tuple[int, int]) -> go.Figure:
-    """A bar for each part of a logit with its number: green raises it, brown lowers it."""
-    labels, values = [*parts], [*parts.values()]
-    picture = Parts(size, {"l": round(theme.text_px(labels)) + 14, "r": 14, "t": 34, "b": 44})
-    colors = [_COLORS[value < 0] for value in values]
-    texts = [theme.score_text(value) for value in values]
-    picture.traces.append(lying_bars(values, range(len(values)), texts, colors, hoverinfo="skip"))
-    low, high = min(0.0, *values), max(0.0, *values)
-    room = 0.12 * ((high - low) or 1.0)
-    across = {"range": (low - room * (low < 0), high + room), "zeroline": True, "zerolinecolor": theme.FRAME}
-    picture.layout |= {
-        "xaxis": theme.axis(**across, fixedrange=True),
-        "yaxis": theme.listed(labels, down=True, fixedrange=True),
-    }
-    return picture.figure(title, "adds directly to the logit")

@@ -13,46 +13,43 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from torch import Tensor
 
-from mta_viz.analysis.attention.maps import AttentionMap, centred
+from mta_viz.analysis.attention.maps import AttentionMap, centred, stages_table
 from mta_viz.analysis.kernels import edges
 from mta_viz.analysis.kernels.kernels import Offsets, kernel_offsets
 from mta_viz.analysis.kernels.measures import library
-from mta_viz.analysis.kernels.naming import KernelShape, name_kernels
+from mta_viz.analysis.kernels.naming import name_kernels
 from mta_viz.config import ModelConfig
 from mta_viz.model import ops
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import Trace
 from mta_viz.tables import Table
+from mta_viz.tokenizers.base import Tokens
 
 Scores = Literal["one match", "diagonal stripe", "block edge", "this head's scores"]
+HERE: Scores = "this head's scores"
 SIDE = 24  # tokens of a map
 PRESETS = ("diagonal", "priming", "edge", "smoothing", "identity")
 _MATCHES: dict[str, list[tuple[int, int]]] = {  # (query, key) of every score of 1
     "one match": [(15, 8)],
     "diagonal stripe": [(13 + step, 5 + step) for step in range(7)],
-    "block edge": [(query, key) for query in range(6, 19) for key in range(6, 13)],  # a part is of the future
+    "block edge": [(query, key) for query in range(6, 19) for key in range(6, 13)],  # in part of the future
 }
+_TOKENS = Tokens(tuple(range(SIDE)), ("",) * SIDE, ((0, 0),) * SIDE, None)
 
 
 @dataclass(frozen=True)
 class Played:
-    """Scores before and after a kernel, the same cells; `shape` is what the kernel is called."""
+    """`maps`: scores before and after a kernel, the same cells; `names`: what the kernel is called."""
 
-    before: AttentionMap
-    after: AttentionMap
+    maps: tuple[AttentionMap, AttentionMap]
+    tokens: Tokens
     taps: Float[Array, "c_q c_k"]
     offsets: Offsets
-    shape: KernelShape
+    names: str
 
     def table(self) -> Table:
-        """A row a cell that is not masked."""
-        seen = (~self.before.masked).nonzero().tolist()
-        rows = (
-            (row + self.before.query_start, column + self.before.key_start, *(float(side.values[row, column])
-             for side in (self.before, self.after)))
-            for row, column in seen
-        )  # fmt: skip
-        return Table.of(("query", "key", "before", "after"), rows)
+        """A row a cell of each map."""
+        return stages_table({shown.stage: shown for shown in self.maps}, self.tokens)
 
 
 def preset(name: str, offsets: Offsets) -> Float[Array, "c_q c_k"]:
@@ -83,12 +80,11 @@ def convolved(
 
 
 def play(taps: Float[Array, "c_q c_k"], config: ModelConfig, scores: Scores) -> Played:
-    """A kernel on one of the maps made by hand."""
+    """A kernel on one of the maps made by hand, which are of no head (-1)."""
     before = torch.zeros(SIDE, SIDE)
     for cell in _MATCHES[scores]:
         before[cell] = 1.0
-    sides = before, convolved(before, taps, config)
-    return _played(taps, config, *(AttentionMap(0, 0, Stage.RAW, values, 0, 0) for values in sides))
+    return _played((-1, -1), (0, 0), (before, convolved(before, taps, config)), _TOKENS, taps, config)
 
 
 def play_on(
@@ -102,16 +98,23 @@ def play_on(
     (top, bottom), (left, right) = (centred(place, len(trace.tokens), SIDE) for place in cell)
     first = max(top + 1 - len(taps), 0)
     raw = trace.map(layer, Stage.RAW, head, slice(first, bottom)).detach().float().cpu()
-    shown = slice(top - first, None), slice(left, right)
-    before, after = raw[shown], convolved(raw, taps, trace.model.config, first)[shown]
-    maps = AttentionMap(layer, head, Stage.RAW, before, top, left), AttentionMap(
-        layer, head, Stage.KQ, after, top, left
-    )
-    return _played(taps, trace.model.config, *maps)
+    sides = raw, convolved(raw, taps, trace.model.config, first)
+    shown = tuple(side[top - first :, left:right] for side in sides)
+    return _played((layer, head), (top, left), shown, trace.tokens, taps, trace.model.config)
 
 
 def _played(
-    taps: Float[Array, "c_q c_k"], config: ModelConfig, before: AttentionMap, after: AttentionMap
+    place: tuple[int, int],
+    corner: tuple[int, int],
+    sides: tuple[Tensor, ...],
+    tokens: Tokens,
+    taps: Float[Array, "c_q c_k"],
+    config: ModelConfig,
 ) -> Played:
+    before, after = (
+        AttentionMap(*place, stage, values, *corner)
+        for stage, values in zip((Stage.RAW, Stage.KQ), sides, strict=True)
+    )
     offsets = kernel_offsets(config, *taps.shape)
-    return Played(before, after, taps, offsets, name_kernels(taps[None], offsets)[0])
+    shape = name_kernels(taps[None], offsets)[0]
+    return Played((before, after), tokens, taps, offsets, shape.names or shape.shape)

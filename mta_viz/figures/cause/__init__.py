@@ -20,7 +20,6 @@ from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, NamedFigure, Source, named
 from mta_viz.figures.beside import EditedMaps, Head, older_cell, older_spans, original_beside
 from mta_viz.figures.cause import attribution
-from mta_viz.figures.cause import cell as cell
 from mta_viz.figures.cause import worth as worth
 from mta_viz.figures.cause.attribution import TokenValues, meter_of
 from mta_viz.model.plans import Plan

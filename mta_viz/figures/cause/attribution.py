@@ -292,10 +292,15 @@ class CellsRemoved(OfAnswer[RemovedCells]):
 
 @named("responsible-cells", kw_only=True)
 class SourceCells(OfHead):
-    """A head's softmax cells of the rows that are read: what each adds to the logit, or the weights there."""
+    """A head's softmax cells of the rows that are read: what each adds to the logit, or the weights there.
+
+    The cell (`query`, `key`) is framed.
+    """
 
     of: CellKind
     token: int | None = None
+    query: int | None = None
+    key: int | None = None
 
     def result(self, source: Source) -> MapOnScale:
         """Raises PromptError for what cannot be asked."""
@@ -326,7 +331,13 @@ class SourceCells(OfHead):
         look = plots.DIRECT if self.of == "responsibility" else VALUES
         size = WIDTH, AROUND_PX + ROW_PX * result.map.values.shape[0]
         numbering, limit, tokens = source.numbering, result.limit, result.tokens
-        return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
+        cell, shown = (self.query, self.key), result.map
+        looks: dict[str, Any] = {
+            "size": size,
+            "look": look,
+            "selected": cell if cell[0] in shown.queries else None,
+        }
+        return attention_map(shown, tokens, limit=limit, numbering_from=numbering, **looks)
 
 
 def _rows_words(layer: DirectEffect) -> str:

@@ -159,7 +159,7 @@ def section_bars(
     parts.add_axis_titles(side)
     where = theme.head_name(section.layer, section.head, numbering_from)
     name = theme.tick_label(section.position, tokens.pieces[section.position])
-    which = "all stages" if len(stages) > 2 else "one step"
+    which = "all stages" if len(stages) > 2 else "before and after one step"
     return parts.figure(f"{where} · {other} {name} over the {over}, {which}")
 
 

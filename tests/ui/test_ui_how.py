@@ -39,12 +39,12 @@ def test_a_walk_through_the_steps_says_the_numbers_of_the_other_pages(open_app, 
     layer, meter = effects.layers[1], AnswerMeter(trace, answer_after(trace))
     added = score_text(float(layer.values[2, 12 - layer.first_query, 4]))
     alone = score_text(meter.standing((without(KernelId(1, 2, "pre"), "own-tap"),)).log_odds)
-    window, own = decompose(trace, 1, Stage.KQ, 2, 12, 4), decompose(trace, 1, Stage.KQ, 2, 12, 12)
+    window = decompose(trace, 1, Stage.KQ, 2, 12, 4)
     score, weight = score_text(values[Stage.MIX]), weight_text(values[Stage.SOFTMAX])
     expected = {
         "score": f"get a raw score of {score_text(values[Stage.RAW])}",
         "window": f"66 products sum to {score_text(window.value)}",
-        "future": f"12 “o” reads itself, {int(own.window.future.sum())} of 66 do",
+        "future": f"{int(window.window.future.sum())} of 66 taps fall on the future",
         "heads": f"{score_text(values[Stage.KQ])} in L1 H2 becomes {score}",
         "softmax": f"here {score} becomes {weight}",
         "answer": f"adds {added} to the logit of {effects.explained}",
@@ -76,6 +76,8 @@ def test_a_cell_of_the_future_is_no_error_and_another_row_adds_nothing(open_app)
     app = open_app("tiny-mta", PROMPT, PAGE, layer=1, head=2, query=3, key=9)
     fine(app)
     assert "a cell of the future" in sentence(app)
+    app = open_app("tiny-mta", PROMPT, PAGE, {"step": "future"}, layer=1, head=2, query=12, key=0)
+    assert "where 12 “o” reads itself, 15 of 66 do" in sentence(app)
     app = open_app("tiny-mta", PROMPT, PAGE, {"step": "answer"}, layer=1, head=2, query=3, key=2)
     fine(app)
     assert "direct effect of this cell is +0" in sentence(app)

@@ -1,10 +1,10 @@
-"""A painted kernel on a map of scores, made by hand or a head's own: what the model's convolution makes of it.
+"""A painted kernel on a map of scores, by hand or a head's: what the model's convolution makes of it.
 
 Owns the kernels and maps one may begin with. The convolution and its mask are the model's; what a kernel is
 called is `kernels.naming`'s business.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -84,7 +84,8 @@ def play(taps: Float[Array, "c_q c_k"], config: ModelConfig, scores: Scores) -> 
     before = torch.zeros(SIDE, SIDE)
     for cell in _MATCHES[scores]:
         before[cell] = 1.0
-    return _played((-1, -1), (0, 0), (before, convolved(before, taps, config)), _TOKENS, taps, config)
+    shown = AttentionMap(-1, -1, Stage.RAW, before, 0, 0)
+    return _played(shown, convolved(before, taps, config), taps, config, _TOKENS)
 
 
 def play_on(
@@ -98,23 +99,16 @@ def play_on(
     (top, bottom), (left, right) = (centred(place, len(trace.tokens), SIDE) for place in cell)
     first = max(top + 1 - len(taps), 0)
     raw = trace.map(layer, Stage.RAW, head, slice(first, bottom)).detach().float().cpu()
-    sides = raw, convolved(raw, taps, trace.model.config, first)
-    shown = tuple(side[top - first :, left:right] for side in sides)
-    return _played((layer, head), (top, left), shown, trace.tokens, taps, trace.model.config)
+    after = convolved(raw, taps, trace.model.config, first)
+    before, after = (side[top - first :, left:right] for side in (raw, after))
+    shown = AttentionMap(layer, head, Stage.RAW, before, top, left)
+    return _played(shown, after, taps, trace.model.config, trace.tokens)
 
 
 def _played(
-    place: tuple[int, int],
-    corner: tuple[int, int],
-    sides: tuple[Tensor, ...],
-    tokens: Tokens,
-    taps: Float[Array, "c_q c_k"],
-    config: ModelConfig,
+    before: AttentionMap, after: Tensor, taps: Float[Array, "c_q c_k"], config: ModelConfig, tokens: Tokens
 ) -> Played:
-    before, after = (
-        AttentionMap(*place, stage, values, *corner)
-        for stage, values in zip((Stage.RAW, Stage.KQ), sides, strict=True)
-    )
     offsets = kernel_offsets(config, *taps.shape)
     shape = name_kernels(taps[None], offsets)[0]
-    return Played((before, after), tokens, taps, offsets, shape.names or shape.shape)
+    maps = before, replace(before, stage=Stage.KQ, values=after)
+    return Played(maps, tokens, taps, offsets, shape.names or shape.shape)

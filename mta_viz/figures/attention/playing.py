@@ -1,6 +1,7 @@
 """A kernel one paints oneself, between scores and what the model's convolution makes of them."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +12,11 @@ from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.maps import SMALL, attention_map
 from mta_viz.plots.kernels.card import kernel_picture
+from mta_viz.plots.kernels.mosaic import LATER_KEYS
 from mta_viz.plots.side_by_side import side_by_side
-from mta_viz.plots.theme import Figure, limit_text
+from mta_viz.plots.theme import Figure, head_name, limit_text
 
-MAP_PX, KERNEL_PX = (300, 320), 300
+MAP_PX, KERNEL_PX = (300, 290), 300
 LOOK = replace(SMALL, title=lambda drawn, _: " after" if drawn.stage is Stage.KQ else " before")
 
 
@@ -44,37 +46,29 @@ class Playground(NamedFigure[Played]):
 
     def draw(self, source: Source, result: Played) -> Figure:
         """Both maps on one scale, the kernel between them."""
+        look: dict[str, Any] = {
+            "limit": shared_limit(result.maps, first_token=True),
+            "size": MAP_PX,
+            "look": LOOK,
+        }
         before, after = (
-            attention_map(
-                shown,
-                result.tokens,
-                limit=self._limit(result),
-                numbering_from=source.numbering,
-                size=MAP_PX,
-                look=LOOK,
-            )
+            attention_map(shown, result.tokens, numbering_from=source.numbering, **look)
             for shown in result.maps
         )
         kernel = kernel_picture(result.taps, result.offsets, title="kernel", width=KERNEL_PX)
-        return side_by_side([before, kernel, after], f"Named: {result.names}")
+        words = [part for part in kernel.layout.annotations if part.text != LATER_KEYS]  # wider than it
+        return side_by_side([before, kernel.update_layout(annotations=words), after], "")
 
     def caption(self, source: Source, result: Played) -> str:
         """What was convolved, on which scale, and what the kernel is called."""
-        of = (
-            f"of L{self.layer + source.numbering} H{self.head + source.numbering}"
-            if self.scores == HERE
-            else "made by hand"
-        )
+        of = head_name(self.layer, self.head, source.numbering) if self.scores == HERE else "made by hand"
+        limit = limit_text(shared_limit(result.maps, first_token=True))
         return (
-            f"Raw scores {of} ({self.scores}), a kernel, and what the model's convolution makes of them, "
-            "cells of the future read as 0. Rows: queries, columns: keys; hatched: masked; limits "
-            f"±{limit_text(self._limit(result))}. By its taps the kernel is named: {result.names}."
+            f"Raw scores ({of}, {self.scores}), a kernel, and what the model's convolution makes of them, "
+            f"cells of the future read as 0. Rows: queries, columns: keys; hatched: masked; limits ±{limit}. By its "
+            f"taps the kernel is named: {result.names}."
         )
 
     def file_parts(self) -> tuple[object, ...]:
         """Without the taps, which are many."""
         return self.name, self.scores.replace("'", "").replace(" ", "-")
-
-    @staticmethod
-    def _limit(result: Played) -> float:
-        return shared_limit(result.maps, first_token=True)

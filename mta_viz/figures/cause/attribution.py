@@ -31,6 +31,7 @@ from mta_viz.plots.theme import Figure, limit_text
 
 R = TypeVar("R")
 MAP_PX, WIDTH, ROW_PX, AROUND_PX = 452, 900, 16, 190
+FEWEST_ROWS = 3  # a single one is drawn as high as these
 CellKind = Literal["responsibility", "softmax", "final"]
 CELL_KINDS = get_args(CellKind)
 
@@ -294,20 +295,23 @@ class CellsRemoved(OfAnswer[RemovedCells]):
 class SourceCells(OfHead):
     """A head's softmax cells of the rows that are read: what each adds to the logit, or the weights there.
 
-    The cell (`query`, `key`) is framed.
+    The cell (`query`, `key`) is framed; `keys` (start, stop) alone are drawn, None: all.
     """
 
     of: CellKind
     token: int | None = None
     query: int | None = None
     key: int | None = None
+    keys: tuple[int, int] | None = None
 
     def result(self, source: Source) -> MapOnScale:
         """Raises PromptError for what cannot be asked."""
         check_head(source, (self.layer, self.head))
         prompt = direct_effects(source, self, self.token)
         layer = prompt.layers[self.layer]
+        start, stop = self.keys or (0, len(prompt.tokens))
         cells = self._cells(prompt, layer)
+        cells = replace(cells, values=cells.values[:, start:stop], key_start=start)
         if self.of == "responsibility":
             limit = round_up(float(cells.values.abs().max()))
             words = f"{_rows_words(layer)} Limit ±{limit_text(limit)}."
@@ -329,7 +333,7 @@ class SourceCells(OfHead):
     def draw(self, source: Source, result: MapOnScale) -> Figure:
         """A strip of rows."""
         look = plots.DIRECT if self.of == "responsibility" else VALUES
-        size = WIDTH, AROUND_PX + ROW_PX * result.map.values.shape[0]
+        size = WIDTH, AROUND_PX + ROW_PX * max(result.map.values.shape[0], FEWEST_ROWS)
         numbering, limit, tokens = source.numbering, result.limit, result.tokens
         cell, shown = (self.query, self.key), result.map
         looks: dict[str, Any] = {

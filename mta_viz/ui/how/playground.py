@@ -28,7 +28,7 @@ OWN = "this head's kernel"
 MAPS: tuple[Scores, ...] = ("one match", "diagonal stripe", "block edge", HERE)
 SIZE, BEGIN = Setting("paint size", "4 x 7"), Setting("paint from", PRESETS[0])
 PAINTED, ON = Setting("painted", ""), Setting[Scores]("paint on", MAPS[1])
-LARGEST_TAP, CELL_PX, ROW_PX = 100.0, 52, 27
+LARGEST_TAP, CELL_PX, ROW_PX = 100.0, 46, 24
 
 
 @dataclass
@@ -41,22 +41,23 @@ class _Grid:
 
 def draw_playground(page: Page, selected: Selected) -> None:
     """The kernel's grid, what the kernel is called, and the map before and after it."""
-    place = {name: getattr(selected, name) for name in ("layer", "head", "query", "key")}
-    own = page.model.blocks[selected.layer].attn.kernel_pre
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    at: dict[str, Any] = {name: getattr(selected, name) for name in ("layer", "head", "query", "key")}
+    left, right = st.columns([5, 3], gap="medium")
+    with right, st.container(horizontal=True):
+        own = page.model.blocks[selected.layer].attn.kernel_pre
         begins = PRESETS if own is None else (*PRESETS, OWN)
-        begin = menu("Kernel", begins, BEGIN, width=200, help=help_of("kernel", "tap", "identity"))
-        size = menu("Its queries x keys", [*SIZES], SIZE, width=150, disabled=begin == OWN)
-        scores: Scores = menu("Scores", MAPS, ON, width=200, help=help_of("score"))
+        begin = menu("Kernel", begins, BEGIN, width=180, help=help_of("kernel", "tap", "identity"))
+        size = menu("Queries x keys", [*SIZES], SIZE, width=120, disabled=begin == OWN)
+        scores: Scores = menu("Scores", MAPS, ON, width=180, help=help_of("score"))
     shape = own.shape[1:] if begin == OWN else SIZES[size]
     offsets = kernel_offsets(page.model.config, *shape)
     usual = _taps_of(page, own[selected.head]) if begin == OWN else preset(begin, offsets)
-    of = (selected.layer, selected.head) if begin == OWN else size
-    taps = _paint(f"paint.{begin}.{of}", usual, offsets)
-    figure = draw(source_of(page), Playground(taps=tuple(map(tuple, taps.tolist())), scores=scores, **place))
-    lacking = ", ".join(cannot_show(offsets))
-    rest = f" (a kernel of {shape[0]} x {shape[1]} has no room for {lacking})" if lacking else ""
-    st.html(worded(texts("how")["painted"], names=figure.result.names + rest))
+    with left:
+        taps = _paint(f"paint.{begin}.{(at['layer'], at['head']) if begin == OWN else size}", usual, offsets)
+    figure = draw(source_of(page), Playground(taps=tuple(map(tuple, taps.tolist())), scores=scores, **at))
+    words, lacking = texts("how"), ", ".join(cannot_show(offsets))
+    text = words["painted"] + words["cramped"] * bool(lacking)
+    st.html(worded(text, names=figure.result.names, lacking=lacking))
     chart(figure.figure, "playground", alt=figure.caption)
     save_line(figure, "The model's own convolution; cells of the future (hatched) read as 0.")
 

@@ -4,19 +4,21 @@ Every number is that of the functions the other pages show. The sentences are da
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention import decomposition as analysis
+from mta_viz.analysis.attention import decomposition as made
+from mta_viz.analysis.attention.maps import centred
 from mta_viz.analysis.cause.effects import without
-from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.kernels.kernels import KernelId, Offsets
 from mta_viz.config import LayerKernels
 from mta_viz.figures.attention.tokens import Row, Why, value_text
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause.attribution import SourceCells, direct_effects, meter_of
+from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.theme import cut, score_text, weight_text
 from mta_viz.ui.fields import bar
@@ -33,7 +35,8 @@ from mta_viz.ui.shell.widgets import chart, head_name, layer_label
 STEPS = ("score", "window", "future", "heads", "softmax", "answer")
 PLAY = "playground"
 STEP = Setting("step", STEPS[0])
-WIDE_PX = 900
+WIDE_PX, KEYS = 900, 40  # keys that the last picture has
+NO_PLAN: Plan = ()
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,26 @@ class Cell:
         return {name: getattr(self.selected, name) for name in ("layer", "head", "query", "key")}
 
     @property
-    def kernels(self) -> LayerKernels:
-        """Which its layer has."""
-        return self.page.model.config.kernels(self.selected.layer)
-
-    @property
     def words(self) -> dict[str, str]:
-        """Its head and both tokens with their positions."""
-        pieces, (layer, head, *ends) = self.page.trace.tokens.pieces, self.place.values()
-        query, key = (f"{at} “{cut(pieces[at], 20)}”" for at in ends)
-        return {"head": head_name(layer, head, self.page.numbering), "query": query, "key": key}
+        """Its head and both tokens."""
+        layer, head, query, key = self.place.values()
+        name = head_name(layer, head, self.page.numbering)
+        return {"head": name, "query": self.token(query), "key": self.token(key)}
+
+    def token(self, position: int) -> str:
+        """A token with its position."""
+        return f"{position} “{cut(self.page.trace.tokens.pieces[position], 20)}”"
+
+    def why(self, stage: Stage) -> made.Decomposition:
+        """What its value at a stage is made of."""
+        layer, head, query, key = place = tuple(self.place.values())
+        make = partial(made.decompose, self.page.trace, layer, stage, head, query, key)
+        return self.source.remember(make, "how", stage, *place)
+
+    def beside_itself(self, offsets: Offsets) -> "Cell":
+        """The cell of the same query whose window ends at the query's own key: a part of it is future."""
+        key = max(self.selected.query - offsets.key[-1], 0)
+        return replace(self, selected=replace(self.selected, key=key))
 
 
 def steps_of(kernels: LayerKernels) -> dict[str, Stage | None]:
@@ -74,9 +87,9 @@ def steps_of(kernels: LayerKernels) -> dict[str, Stage | None]:
     convolution = Stage.SOFTMAX_KQ if kernels.post and not kernels.pre else Stage.KQ
     mixing = Stage.PATTERN if kernels.head_post and not kernels.head_pre else Stage.MIX
     stages = (Stage.RAW, convolution, convolution, mixing, Stage.SOFTMAX, Stage.PATTERN)
-    made, present = dict(zip(STEPS, stages, strict=True)), layer_stages(kernels)
-    order = sorted(STEPS, key=lambda name: [*Stage].index(made[name]))
-    return {name: made[name] if made[name] in present else None for name in order}
+    own, present = dict(zip(STEPS, stages, strict=True)), layer_stages(kernels)
+    order = sorted(STEPS, key=lambda name: [*Stage].index(own[name]))
+    return {name: own[name] if own[name] in present else None for name in order}
 
 
 @st.fragment
@@ -94,22 +107,24 @@ def _draw(page: Page) -> None:
     cell = Cell(page, selected)
     head, query, key = cell.words.values()
     draw_address(f"{state.selection().checkpoint} · {head} · query {query} · key {key}")
-    _draw_pickers(cell)
-    steps = steps_of(cell.kernels)
+    steps, place = steps_of(page.model.config.kernels(selected.layer)), st.container()
     chosen = _pick_step(steps)
     if chosen == PLAY:
         draw_playground(page, selected)
-    elif selected.key > selected.query:
-        _say("masked", cell.words)
+        return
+    with place:
+        _draw_pickers(cell)
+    if selected.key > selected.query:
+        _say(cell.words, "masked")
     elif stage := steps[chosen]:
         with st.container(key="stale" if page.stale else "fresh"):
             _draw_step(cell, chosen, stage)
     else:
-        _say(f"no {chosen}", {"layer": layer_label(selected.layer, page.numbering)})
+        _say({"layer": layer_label(selected.layer, page.numbering)}, f"no {chosen}")
 
 
-def _say(name: str, values: Mapping[str, str]) -> None:
-    st.html(worded(texts("how")[name], **values))
+def _say(values: Mapping[str, str], *names: str) -> None:
+    st.html(worded("".join(texts("how")[name] for name in names), **values))
 
 
 def _draw_pickers(cell: Cell) -> None:
@@ -142,78 +157,65 @@ def _pick_step(steps: Mapping[str, Stage | None]) -> str:
 
 def _draw_step(cell: Cell, step: str, stage: Stage) -> None:
     """One sentence, one picture, and the cell at every stage."""
-    place, name = cell.place, step
     if step == "answer":
-        name, facts = _answer(cell)
-        spec: NamedFigure[Any] = SourceCells(of="responsibility", **place)
+        spec: NamedFigure[Any] = _say_answer(cell)
     else:
-        why = _why(cell, stage)
-        if step == "future" and isinstance(why, analysis.Convolved) and not why.window.future.any():
-            name, place = "future elsewhere", place | {"key": cell.selected.query}
-            why = _why(cell, stage, key=cell.selected.query)
-        facts = _facts(cell, why)
-        spec = Why(**place, stage=stage.value.key, width=WIDE_PX)
-        if isinstance(why, analysis.Softmaxed):
-            stages = [why.stage_before or stage, stage]
-            spec = Row(
-                **place, stages=tuple(at.value.key for at in stages), first_token=cell.page.first_token
-            )
-    _say(name, cell.words | facts)
+        at, why, name = cell, cell.why(stage), step
+        if step == "future" and isinstance(why, made.Convolved) and not why.window.future.any():
+            at, name = cell.beside_itself(why.window.offsets), "future elsewhere"
+            why = at.why(stage)
+        spec = Why(**at.place, stage=stage.value.key, width=WIDE_PX)
+        if isinstance(why, made.Softmaxed):
+            stages = tuple(each.value.key for each in (why.stage_before or stage, stage))
+            spec = Row(**at.place, stages=stages, first_token=cell.page.first_token)
+            name = "softmax alone" if why.rival is None else name
+        _say(at.words | _facts(at, why), name)
     figure = draw(cell.source, spec)
-    chart(figure.figure, f"{spec.name}.{step}", alt=figure.caption)
+    chart(figure.figure, f"{spec.name}.{step}", alt=figure.caption, stretch=True)
     save_line(figure, _chain_words(cell, stage))
 
 
-def _why(cell: Cell, stage: Stage, **other: int) -> analysis.Decomposition:
-    place = cell.place | other
-    layer, head, query, key = place.values()
-    make = partial(analysis.decompose, cell.page.trace, layer, stage, head, query, key)
-    return cell.source.remember(make, "how", stage, *place.values())
-
-
-def _facts(cell: Cell, why: analysis.Decomposition) -> dict[str, str]:
+def _facts(cell: Cell, why: made.Decomposition) -> dict[str, str]:
     """The numbers a sentence may name."""
     facts = {"value": value_text(why, why.value), "n": str(len(why.terms))}
     if why.own is not None:
         facts |= {"own": value_text(why, why.own.product), "before": value_text(why, why.own.source)}
-    if isinstance(why, analysis.Scored):
+    if isinstance(why, made.Scored):
         facts["d"] = str(why.d_head)
-    if isinstance(why, analysis.Convolved):
+    if isinstance(why, made.Convolved):
         facts["count"] = str(int(why.window.future.sum()))
-    if isinstance(why, analysis.Softmaxed):
-        facts |= {"before": score_text(why.score), "beside": "the row's only key"}
+    if isinstance(why, made.Softmaxed):
+        facts["before"] = score_text(why.score)
         if why.rival is not None and why.margin is not None:
-            side, piece = (
-                "ahead of" if why.margin >= 0 else "behind",
-                cell.page.trace.tokens.pieces[why.rival],
-            )
-            facts["beside"] = (
-                f"{abs(why.margin):.3g} nats {side} the largest other, {why.rival} “{cut(piece, 20)}”"
-            )
+            facts |= {"margin": score_text(why.margin), "rival": cell.token(why.rival)}
     return facts
 
 
-def _answer(cell: Cell) -> tuple[str, dict[str, str]]:
-    """The sentence's name; the direct effect, and the answer's log-odds with the kernel and without."""
+def _say_answer(cell: Cell) -> SourceCells:
+    """The cell's direct effect, and the answer's log-odds with the head's kernel and without its shape."""
     layer, head, query, key = cell.place.values()
-    effects = direct_effects(cell.source, SourceCells(of="responsibility", layer=layer, head=head), None)
+    look: dict[str, Any] = {"of": "responsibility", **cell.place}
+    effects = direct_effects(cell.source, SourceCells(**look), None)
     own, meter = effects.layers[layer], meter_of(cell.source, None)
     read = own.first_query <= query <= own.position
     added = float(own.values[head, query - own.first_query, key]) if read else 0.0
-    odds, name = {"with": score_text(meter.standing().log_odds)}, "odds alone"
-    if cell.kernels.pre or cell.kernels.post:
-        kernel = KernelId(layer, head, "pre" if cell.kernels.pre else "post")
-        alone = cell.source.remember(lambda: meter.standing((without(kernel, "own-tap"),)), "how", kernel)
-        odds, name = odds | {"without": score_text(alone.log_odds)}, "odds"
-    words = {"added": score_text(added), "token": effects.explained, "last": str(own.position)}
-    words["odds"] = texts("how")[name].format(**odds)
-    return "answer" if read else "answer elsewhere", words
+    kernels, plans = meter.trace.model.config.kernels(layer), {"with": NO_PLAN}
+    if kernels.pre or kernels.post:
+        kernel = KernelId(layer, head, "pre" if kernels.pre else "post")
+        plans["without"] = (without(kernel, "own-tap"),)
+    values = {"added": score_text(added), "token": effects.explained, "last": str(own.position)}
+    for name, plan in plans.items():
+        standing = cell.source.remember(partial(meter.standing, plan), "how", plan)
+        values[name] = score_text(standing.log_odds)
+    odds = "odds" if "without" in plans else "odds alone"
+    _say(cell.words | values, "answer" if read else "answer elsewhere", odds)
+    return SourceCells(**look, keys=centred(key, own.position + 1, KEYS))
 
 
 def _chain_words(cell: Cell, stage: Stage) -> str:
     """`This cell: raw +3.21 → ▸ kq +12.3 → ...`, in the numbers of the other pages."""
     place = tuple(cell.place.values())
-    make = partial(analysis.chain, cell.page.trace, *place)
+    make = partial(made.chain, cell.page.trace, *place)
     values: dict[Stage, float] = cell.source.remember(make, "cell", *place)
     shown = []
     for at, value in reversed(values.items()):

@@ -65,8 +65,8 @@ class Playground(NamedFigure[Played]):
         limit = limit_text(shared_limit(result.maps, first_token=True))
         return (
             f"Raw scores ({of}, {self.scores}), a kernel, and what the model's convolution makes of them, "
-            f"cells of the future read as 0. Rows: queries, columns: keys; hatched: masked; limits ±{limit}. By its "
-            f"taps the kernel is named: {result.names}."
+            f"cells of the future read as 0. Rows: queries, columns: keys; hatched: masked; limits ±{limit}. "
+            f"By its taps the kernel is named: {result.names}."
         )
 
     def file_parts(self) -> tuple[object, ...]:

@@ -1,6 +1,7 @@
 """How it works: a walk through its steps on the visitor's cell, and a painted kernel in the address."""
 
 import re
+from html import unescape
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ TERMS = (
 def sentence(app) -> str:
     """The page's one sentence, without its marks."""
     bodies = [element.proto.body for element in app.get("html")]
-    return re.sub("<[^>]*>", "", next(body for body in bodies if "<bdi>" in body))
+    return unescape(re.sub("<[^>]*>", "", next(body for body in bodies if "<bdi>" in body)))
 
 
 def test_a_walk_through_the_steps_says_the_numbers_of_the_other_pages(open_app, models_folder):

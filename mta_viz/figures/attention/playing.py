@@ -16,7 +16,7 @@ from mta_viz.plots.kernels.mosaic import LATER_KEYS
 from mta_viz.plots.side_by_side import side_by_side
 from mta_viz.plots.theme import Figure, head_name, limit_text
 
-MAP_PX, KERNEL_PX = (300, 290), 300
+MAP_PX, KERNEL_PX = (300, 276), 300
 LOOK = replace(SMALL, title=lambda drawn, _: " after" if drawn.stage is Stage.KQ else " before")
 
 
@@ -28,7 +28,7 @@ class Playground(NamedFigure[Played]):
     `scores`: a map made by hand, or those of `layer` and `head` around the cell (`query`, `key`).
     """
 
-    taps: tuple[tuple[float, ...], ...]
+    taps: tuple[tuple[float, ...], ...] = ()
     scores: Scores = "one match"
     layer: int = 0
     head: int = 0
@@ -57,7 +57,8 @@ class Playground(NamedFigure[Played]):
         )
         kernel = kernel_picture(result.taps, result.offsets, title="kernel", width=KERNEL_PX)
         words = [part for part in kernel.layout.annotations if part.text != LATER_KEYS]  # wider than it
-        return side_by_side([before, kernel.update_layout(annotations=words), after], "")
+        kernel.layout.annotations = words
+        return side_by_side([before, kernel, after], "")
 
     def caption(self, source: Source, result: Played) -> str:
         """What was convolved, on which scale, and what the kernel is called."""
@@ -68,7 +69,3 @@ class Playground(NamedFigure[Played]):
             f"cells of the future read as 0. Rows: queries, columns: keys; hatched: masked; limits ±{limit}. "
             f"By its taps the kernel is named: {result.names}."
         )
-
-    def file_parts(self) -> tuple[object, ...]:
-        """Without the taps, which are many."""
-        return self.name, self.scores.replace("'", "").replace(" ", "-")

@@ -42,8 +42,9 @@ class _Grid:
 def draw_playground(page: Page, selected: Selected) -> None:
     """The kernel's grid, what the kernel is called, and the map before and after it."""
     at: dict[str, Any] = {name: getattr(selected, name) for name in ("layer", "head", "query", "key")}
-    left, right = st.columns([5, 3], gap="medium")
-    with right, st.container(horizontal=True):
+    with st.container(horizontal=True, gap="medium"):
+        left, right = st.container(width="content"), st.container(width=324, horizontal=True)
+    with right:
         own = page.model.blocks[selected.layer].attn.kernel_pre
         begins = PRESETS if own is None else (*PRESETS, OWN)
         begin = menu("Kernel", begins, BEGIN, width=180, help=help_of("kernel", "tap", "identity"))
@@ -51,7 +52,9 @@ def draw_playground(page: Page, selected: Selected) -> None:
         scores: Scores = menu("Scores", MAPS, ON, width=180, help=help_of("score"))
     shape = own.shape[1:] if begin == OWN else SIZES[size]
     offsets = kernel_offsets(page.model.config, *shape)
-    usual = _taps_of(page, own[selected.head]) if begin == OWN else preset(begin, offsets)
+    usual = preset(begin, offsets)
+    if begin == OWN:  # as the model computes with it
+        usual = own[selected.head].detach().to(page.model.dtype).double().cpu().numpy()
     with left:
         taps = _paint(f"paint.{begin}.{(at['layer'], at['head']) if begin == OWN else size}", usual, offsets)
     figure = draw(source_of(page), Playground(taps=tuple(map(tuple, taps.tolist())), scores=scores, **at))
@@ -60,11 +63,6 @@ def draw_playground(page: Page, selected: Selected) -> None:
     st.html(worded(text, names=figure.result.names, lacking=lacking))
     chart(figure.figure, "playground", alt=figure.caption)
     save_line(figure, "The model's own convolution; cells of the future (hatched) read as 0.")
-
-
-def _taps_of(page: Page, kernel: Any) -> Taps:
-    """A kernel as the model computes with it."""
-    return kernel.detach().to(page.model.dtype).double().cpu().numpy()
 
 
 def _paint(key: str, usual: Taps, offsets: Offsets) -> Taps:

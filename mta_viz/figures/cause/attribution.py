@@ -295,13 +295,12 @@ class CellsRemoved(OfAnswer[RemovedCells]):
 class SourceCells(OfHead):
     """A head's softmax cells of the rows that are read: what each adds to the logit, or the weights there.
 
-    The cell (`query`, `key`) is framed; `keys` (start, stop) alone are drawn, None: all.
+    The `cell` (query, key) is framed; `keys` (start, stop) alone are drawn, None: all.
     """
 
     of: CellKind
     token: int | None = None
-    query: int | None = None
-    key: int | None = None
+    cell: tuple[int, int] | None = None
     keys: tuple[int, int] | None = None
 
     def result(self, source: Source) -> MapOnScale:
@@ -335,12 +334,9 @@ class SourceCells(OfHead):
         look = plots.DIRECT if self.of == "responsibility" else VALUES
         size = WIDTH, AROUND_PX + ROW_PX * max(result.map.values.shape[0], FEWEST_ROWS)
         numbering, limit, tokens = source.numbering, result.limit, result.tokens
-        cell, shown = (self.query, self.key), result.map
-        looks: dict[str, Any] = {
-            "size": size,
-            "look": look,
-            "selected": cell if cell[0] in shown.queries else None,
-        }
+        shown, cell = result.map, self.cell
+        framed = cell if cell is not None and cell[0] in shown.queries else None
+        looks: dict[str, Any] = {"size": size, "look": look, "selected": framed}
         return attention_map(shown, tokens, limit=limit, numbering_from=numbering, **looks)
 
 

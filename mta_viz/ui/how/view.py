@@ -52,7 +52,7 @@ class Cell:
         return source_of(self.page)
 
     @property
-    def place(self) -> dict[str, int]:
+    def place(self) -> dict[str, Any]:
         """Layer, head, query and key as parameters."""
         return {name: getattr(self.selected, name) for name in ("layer", "head", "query", "key")}
 
@@ -194,7 +194,7 @@ def _facts(cell: Cell, why: made.Decomposition) -> dict[str, str]:
 def _say_answer(cell: Cell) -> SourceCells:
     """The cell's direct effect, and the answer's log-odds with the head's kernel and without its shape."""
     layer, head, query, key = cell.place.values()
-    look: dict[str, Any] = {"of": "responsibility", **cell.place}
+    look: dict[str, Any] = {"of": "responsibility", "layer": layer, "head": head, "cell": (query, key)}
     effects = direct_effects(cell.source, SourceCells(**look), None)
     own, meter = effects.layers[layer], meter_of(cell.source, None)
     read = own.first_query <= query <= own.position

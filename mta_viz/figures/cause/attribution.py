@@ -311,15 +311,16 @@ class SourceCells(OfHead):
         start, stop = self.keys or (0, len(prompt.tokens))
         cells = self._cells(prompt, layer)
         cells = replace(cells, values=cells.values[:, start:stop], key_start=start)
+        which = f" Keys {start} to {stop - 1}." if self.keys else ""
         if self.of == "responsibility":
             limit = round_up(float(cells.values.abs().max()))
-            words = f"{_rows_words(layer)} Limit ±{limit_text(limit)}."
+            words = f"{_rows_words(layer)} Limit ±{limit_text(limit)}.{which}"
             return MapOnScale(cells, prompt.tokens, limit, words)
         limit = shared_limit([cells], self.first_token)  # from most cells, so that a few do not hide the rest
         own = "The head's softmax weights of the same cells."
         words = own if self.of == "softmax" else "Its final weights, after convolution and mixing."
         bound = limit_text(limit) if cells.distribution else f"±{limit_text(limit)}"
-        return MapOnScale(cells, prompt.tokens, limit, f"{words} Limit {bound}.")
+        return MapOnScale(cells, prompt.tokens, limit, f"{words} Limit {bound}.{which}")
 
     def _cells(self, prompt: DirectEffects, layer: DirectEffect) -> AttentionMap:
         if self.of == "final":

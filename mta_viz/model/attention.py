@@ -151,7 +151,9 @@ class Attention(nn.Module):
         yield Stage.RAW, maps, first
         if self.kernel_pre is not None:
             keep = max(rows.start - _reach(self.kernel_post), 0)
-            maps = self._convolve(self._zero_future(maps, first), self.kernel_pre)[:, :, keep - first :]
+            pad_left = self.config.key_pad_left(self.kernel_pre.shape[2])
+            maps = ops.causal_convolution(maps, self.kernel_pre, pad_left, self._future(maps, first))
+            maps = maps[:, :, keep - first :]
             first, maps = keep, self._seen(Stage.KQ, maps, keep, hooked)
             yield Stage.KQ, maps, first
         if self.head_pre is not None:

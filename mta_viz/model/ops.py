@@ -86,6 +86,11 @@ def key_query_convolution(maps: Maps, kernel: Kernels, pad_left: int) -> Maps:
     return F.conv2d(padded, kernel[:, None].to(maps.dtype), groups=heads)
 
 
+def causal_convolution(maps: Maps, kernel: Kernels, pad_left: int, future: Future) -> Maps:
+    """The key-query convolution of scores: their cells with key > query read as 0."""
+    return key_query_convolution(maps.masked_fill(future, 0.0), kernel, pad_left)
+
+
 def mix_heads(maps: Maps, mixing: Mixing) -> Maps:
     """out[g, target] = sum_source mixing[g, target, source] * maps[g, source], per group of heads."""
     grouped = maps.unflatten(1, (mixing.shape[0], mixing.shape[2]))

@@ -16,6 +16,7 @@ from mta_viz.plots.parts import Number, Parts
 
 _LINE_PX, _CHARACTER_PX, _EDGE_PX = 19, 7.0, 6
 _PANELS_OWN = ("width", "height", "margin", "annotations", "shapes", "template")
+_ON_FIRST = {"xref": "x", "yref": "y"}  # where a shape lies that does not say
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _add(parts: Parts, panel: _Panel, figure: go.Figure) -> None:
         elif name not in _PANELS_OWN:
             parts.layout[name] = value
     parts.annotations += [_placed(panel, words) for words in panel.layout.get("annotations", ())]
-    parts.shapes += [_placed(panel, shape) for shape in panel.layout.get("shapes", ())]
+    parts.shapes += [_placed(panel, _ON_FIRST | shape) for shape in panel.layout.get("shapes", ())]
 
 
 def _axis(panel: _Panel, letter: str, own: dict[str, Any]) -> dict[str, Any]:

@@ -30,13 +30,14 @@ FIGURES: dict[str, dict[str, Any]] = {
     "attention-map": HEAD | CELL | {"stage": "kq", "spans": (CAT,)},
     "stage-strip": HEAD | {"stage": "kq"},
     "difference-map": HEAD | CELL | {"stage": "kq", "first_token": True},
-    "row": HEAD | CELL,
+    "row": HEAD | CELL | {"stages": ("mix", "sm")},
     "column": HEAD | CELL | {"spans": (CAT,)},
     "attention-text": HEAD | {"stage": "final", "position": 9},
     "next-token": {"position": 9},
     "lens": {"position": 9, "shown": "lines"},
     "gate": {"layer": 1, "head": 2, "position": 9},
     "why": HEAD | CELL | {"stage": "kq"},
+    "playground": HEAD | CELL | {"taps": ((0.5, 0.0, -1.0), (0.0, 1.0, 0.0)), "scores": "this head's scores"},
     "head-scores": {"score": "gain.kq", "span": CAT, "selected": (1, 2)},
     "heads-scatter": {"up": "sink", "colour": "distance"},
     "head-tiles": {"stage": "kq2", "layer": 1, "own_scale": False},
@@ -143,7 +144,10 @@ def test_why_has_a_picture_where_the_value_is_a_sum(trace: Trace) -> None:
         stage: figure("why", trace, **HEAD, **CELL, stage=stage)
         for stage in ("raw", "kq", "mix", "sm", "final")
     }
-    assert [stage for stage, one in made.items() if one.figure is not None] == ["kq", "mix", "final"]
+    assert [stage for stage, one in made.items() if one.figure is not None] == ["raw", "kq", "mix", "final"]
+    raw = made["raw"]
+    assert sum(raw.result.products) == pytest.approx(raw.result.value, abs=1e-5)
+    assert sum(raw.figure.data[0].y) == pytest.approx(raw.result.value, abs=1e-5)
     assert made["kq"].result.terms == decompose(trace, 1, Stage.KQ, 2, 9, 4).terms
     assert "kernel tap x raw scores" in made["kq"].caption and "cosine" in made["raw"].caption
     assert "less the logsumexp of the row" in made["sm"].caption

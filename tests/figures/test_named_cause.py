@@ -51,7 +51,7 @@ FIGURES: list[tuple[str, dict[str, Any]]] = [
     ("attributed-map", HEAD | {"of": "attribution", "stage": "sm", "position": 9} | SECONDS),
     ("attributed-map", HEAD | {"of": "map", "stage": "kq"} | SECONDS),
     ("responsibility", {"answer": "xyz", "token": 1, "selected": (1, 2)}),
-    ("responsible-cells", HEAD | {"of": "responsibility"}),
+    ("responsible-cells", HEAD | {"of": "responsibility", "cell": (12, 4), "keys": (2, 9)}),
     ("responsible-cells", HEAD | {"of": "softmax", "position": 9}),
     ("responsible-cells", HEAD | {"of": "final", "first_token": True}),
     ("kernel-paths", HEAD | {"where": "post", "answer": "xy"}),

@@ -19,6 +19,7 @@ def panel(width: int, height: int) -> go.Figure:
     parts.layout |= {"xaxis": theme.axis(domain=(0, 0.5)), "yaxis": theme.axis()}
     parts.layout |= {name: theme.axis(overlaying=name[0], matches=name[0]) for name in ("xaxis2", "yaxis2")}
     parts.add_line((0, 1), (3, 3), {"width": 1}, xref="x domain", yref="y")
+    parts.add_box((0, 0), color="#000000", width=2)  # on its own axes, which it does not name
     mark = {"xref": "paper", "xsizemode": "pixel", "xanchor": 0, "x0": -8, "x1": -2}
     parts.shapes.append({"type": "rect", **mark, "yref": "y", "y0": 0, "y1": 1})
     parts.add_words("corner", 12, x=1, y=0)
@@ -54,6 +55,8 @@ def test_words_marks_and_colour_bars_go_with_their_panel(figure):
     assert ((1 - first.y) * 301, (1 - second.y) * 301) == pytest.approx((31 + 130, 31 + 230))
     lines = [shape for shape in figure.layout.shapes if shape.type == "line"]
     assert [(line.xref, line.yref) for line in lines] == [("x domain", "y"), ("x3 domain", "y3")]
+    boxes = [shape for shape in figure.layout.shapes if shape.type == "rect" and shape.x0 == -0.5]
+    assert [(box.xref, box.yref) for box in boxes] == [("x", "y"), ("x3", "y3")]
     mark = figure.layout.shapes[-1]
     assert (mark.x0, mark.x1) == (-8, -2) and mark.xanchor * 360 == pytest.approx(150) and mark.yref == "y3"
     bars = [trace.colorbar for trace in figure.data if trace.type == "heatmap"]

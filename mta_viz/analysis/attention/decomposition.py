@@ -87,7 +87,7 @@ class Decomposition(Printed):
 
     def as_data(self) -> dict[str, Any]:
         """Plain values; stages by their hooks' names, terms largest first."""
-        left_out = {"stage", "stage_before", "terms", "window"}
+        left_out = {"stage", "stage_before", "terms", "window", "products"}
         return {
             "stage": self.stage.value.hook,
             "stage_before": self.stage_before and self.stage_before.value.hook,
@@ -191,12 +191,16 @@ class Softmaxed(Decomposition):
 
 @dataclass(frozen=True, repr=False)
 class Scored(Decomposition):
-    """A raw score: value = query_norm x key_norm x cosine / sqrt(d), of the rotated vectors."""
+    """A raw score: value = query_norm x key_norm x cosine / sqrt(d), of the rotated vectors.
+
+    `products`: q_i k_i / sqrt(d) of each dimension, which sum to the value.
+    """
 
     query_norm: float
     key_norm: float
     cosine: float
     d_head: int
+    products: tuple[float, ...] = ()
 
     def _sum_words(self) -> str:
         return f"{self.query_norm:.3g} x {self.key_norm:.3g} x cosine {self.cosine:.3g} / sqrt({self.d_head})"
@@ -324,8 +328,9 @@ class _Cell:
         k = qkv.k[0, self.key, self.head // (config.n_heads // config.n_kv_heads)].double()
         norms = float(q.norm()), float(k.norm())
         cosine = float(q @ k) / (norms[0] * norms[1]) if all(norms) else 0.0
-        residual = _relative_error(self.value, (q * k / config.d_head**0.5).tolist())
-        return Scored(*self.facts, (), residual, *norms, cosine, config.d_head)
+        products = tuple((q * k / config.d_head**0.5).tolist())
+        residual = _relative_error(self.value, products)
+        return Scored(*self.facts, (), residual, *norms, cosine, config.d_head, products)
 
 
 def _rows(trace: Trace, layer: int, queries: range) -> dict[Stage, Float[Tensor, "head row column"]]:

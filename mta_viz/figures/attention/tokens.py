@@ -1,7 +1,7 @@
 """Cells, rows and positions of a prompt as figures: bars, text, predictions, why a cell has its value."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.attention.predictions import gate_map, lens_lines, lens_tokens, next_tokens
 from mta_viz.plots.attention.stages import section_bars, section_limits
 from mta_viz.plots.attention.text import token_text
-from mta_viz.plots.attention.why import convolution_window, mixing_bars
+from mta_viz.plots.attention.why import convolution_window, mixing_bars, product_bars
 from mta_viz.plots.theme import Figure, head_name, score_text, weight_text
 from mta_viz.tables import Table
 
@@ -89,14 +89,17 @@ class OfSection(OfHead[CrossSection]):
 
 @named("row", kw_only=True)
 class Row(OfSection):
-    """What `query` attends to; a line stands at `key`."""
+    """What `query` attends to; a line stands at `key`. `stages`: of these alone, empty: of all."""
 
     query: int
     key: int | None = None
+    stages: tuple[str, ...] = ()
 
     def result(self, source: Source) -> CrossSection:
         """Raises PromptError for a query that is not there."""
-        return section_of(source, query_row, *self.place, self.query)
+        row = section_of(source, query_row, *self.place, self.query)
+        shown = {at: values for at, values in row.values.items() if at.value.key in self.stages}
+        return replace(row, values=shown) if shown else row
 
 
 @named("column", kw_only=True)
@@ -264,12 +267,13 @@ class Gate(NamedFigure["Float[Tensor, 'head position']"]):
 class Why(OfHead[decomposition.Decomposition]):
     """Why the cell (`query`, `key`) has its value at `stage`: the sum it is, or what it was computed from.
 
-    A picture of the sum after a convolution or head mixing, else a table.
+    A picture of the sum, `width` pixels wide; of the softmax, which is none, a table.
     """
 
     stage: str
     query: int
     key: int
+    width: int = WHY_PX
 
     def result(self, source: Source) -> decomposition.Decomposition:
         """Raises PromptError for a cell that is masked or not there."""
@@ -277,11 +281,13 @@ class Why(OfHead[decomposition.Decomposition]):
         return decomposition.decompose(source.trace, self.layer, stage, self.head, self.query, self.key)
 
     def draw(self, source: Source, result: decomposition.Decomposition) -> Figure | None:
-        """The window of the kernel, or a bar a source head."""
+        """The window of the kernel, or a bar a source head, or one a dimension of both vectors."""
         if isinstance(result, decomposition.Convolved):
-            return convolution_window(result, source.trace.tokens, width=WHY_PX)
+            return convolution_window(result, source.trace.tokens, width=self.width)
         if isinstance(result, decomposition.Mixed):
-            return mixing_bars(result, numbering_from=source.numbering, width=WHY_PX)
+            return mixing_bars(result, numbering_from=source.numbering, width=self.width)
+        if isinstance(result, decomposition.Scored):
+            return product_bars(result, source.trace.tokens, width=self.width)
         return None
 
     def caption(self, source: Source, result: decomposition.Decomposition) -> str:

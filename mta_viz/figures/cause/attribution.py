@@ -31,6 +31,7 @@ from mta_viz.plots.theme import Figure, limit_text
 
 R = TypeVar("R")
 MAP_PX, WIDTH, ROW_PX, AROUND_PX = 452, 900, 16, 190
+FEWEST_ROWS = 3  # a single one is drawn as high as these
 CellKind = Literal["responsibility", "softmax", "final"]
 CELL_KINDS = get_args(CellKind)
 
@@ -292,26 +293,34 @@ class CellsRemoved(OfAnswer[RemovedCells]):
 
 @named("responsible-cells", kw_only=True)
 class SourceCells(OfHead):
-    """A head's softmax cells of the rows that are read: what each adds to the logit, or the weights there."""
+    """A head's softmax cells of the rows that are read: what each adds to the logit, or the weights there.
+
+    The `cell` (query, key) is framed; `keys` (start, stop) alone are drawn, None: all.
+    """
 
     of: CellKind
     token: int | None = None
+    cell: tuple[int, int] | None = None
+    keys: tuple[int, int] | None = None
 
     def result(self, source: Source) -> MapOnScale:
         """Raises PromptError for what cannot be asked."""
         check_head(source, (self.layer, self.head))
         prompt = direct_effects(source, self, self.token)
         layer = prompt.layers[self.layer]
+        start, stop = self.keys or (0, len(prompt.tokens))
         cells = self._cells(prompt, layer)
+        cells = replace(cells, values=cells.values[:, start:stop], key_start=start)
+        which = f" Keys {start} to {stop - 1}." if self.keys else ""
         if self.of == "responsibility":
             limit = round_up(float(cells.values.abs().max()))
-            words = f"{_rows_words(layer)} Limit ±{limit_text(limit)}."
+            words = f"{_rows_words(layer)} Limit ±{limit_text(limit)}.{which}"
             return MapOnScale(cells, prompt.tokens, limit, words)
         limit = shared_limit([cells], self.first_token)  # from most cells, so that a few do not hide the rest
         own = "The head's softmax weights of the same cells."
         words = own if self.of == "softmax" else "Its final weights, after convolution and mixing."
         bound = limit_text(limit) if cells.distribution else f"±{limit_text(limit)}"
-        return MapOnScale(cells, prompt.tokens, limit, f"{words} Limit {bound}.")
+        return MapOnScale(cells, prompt.tokens, limit, f"{words} Limit {bound}.{which}")
 
     def _cells(self, prompt: DirectEffects, layer: DirectEffect) -> AttentionMap:
         if self.of == "final":
@@ -324,9 +333,12 @@ class SourceCells(OfHead):
     def draw(self, source: Source, result: MapOnScale) -> Figure:
         """A strip of rows."""
         look = plots.DIRECT if self.of == "responsibility" else VALUES
-        size = WIDTH, AROUND_PX + ROW_PX * result.map.values.shape[0]
+        size = WIDTH, AROUND_PX + ROW_PX * max(result.map.values.shape[0], FEWEST_ROWS)
         numbering, limit, tokens = source.numbering, result.limit, result.tokens
-        return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
+        shown, cell = result.map, self.cell
+        framed = cell if cell is not None and cell[0] in shown.queries else None
+        looks: dict[str, Any] = {"size": size, "look": look, "selected": framed}
+        return attention_map(shown, tokens, limit=limit, numbering_from=numbering, **looks)
 
 
 def _rows_words(layer: DirectEffect) -> str:

@@ -105,7 +105,8 @@ def attention_map(
     add_spans(parts, spans, next(drawn), next(drawn), selected[0] if selected else None)
     parts.layout["hoverdistance"] = max(2, round(cell_px))
     pooled = f" · {block} x {block} blocks" if block > 1 else ""
-    name = theme.head_name(attention.layer, attention.head, numbering_from)
+    made = attention.layer < 0  # by hand: of no head
+    name = "" if made else theme.head_name(attention.layer, attention.head, numbering_from)
     return parts.figure(f"{name}{look.title(attention, numbering_from)}{pooled}")
 
 

@@ -159,7 +159,8 @@ def section_bars(
     parts.add_axis_titles(side)
     where = theme.head_name(section.layer, section.head, numbering_from)
     name = theme.tick_label(section.position, tokens.pieces[section.position])
-    return parts.figure(f"{where} · {other} {name} over the {over}, all stages")
+    which = "all stages" if len(stages) > 2 else "before and after one step"
+    return parts.figure(f"{where} · {other} {name} over the {over}, {which}")
 
 
 def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, index: int) -> None:

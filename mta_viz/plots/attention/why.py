@@ -4,6 +4,7 @@ In every tile x is the key offset and y the query offset from the cell, as in th
 picture. Colours have one limit a tile, printed over it.
 
 Why a head-mixed cell has its value: one bar a source head, weight x value = product.
+Why a raw score has its value: one bar a dimension of the two vectors.
 """
 
 import math
@@ -13,10 +14,11 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Bool
 
-from mta_viz.analysis.attention.decomposition import Convolved, Mixed, Term
+from mta_viz.analysis.attention.decomposition import Convolved, Mixed, Scored, Term
 from mta_viz.analysis.attention.maps import round_up
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
+from mta_viz.plots.attention.stages import bars
 from mta_viz.plots.kernels.mosaic import offset_ticks, tap_limit
 from mta_viz.plots.parts import Parts, lying_bars
 from mta_viz.tokenizers.base import Tokens
@@ -218,3 +220,21 @@ def mixing_bars(mixed: Mixed, *, numbering_from: int = 0, width: int = 556) -> g
 
 def _number(value: float) -> str:
     return theme.score_text(value).replace("-", "−")
+
+
+def product_bars(scored: Scored, tokens: Tokens, *, width: int = 556) -> go.Figure:
+    """A bar a dimension of both vectors; the bars sum to the raw score."""
+    values = np.array(scored.products)
+    x, limit = np.arange(len(values)), round_up(cells.largest(values))
+    parts = Parts((width, 300), {"l": 64, "r": 14, "t": 40, "b": _BOTTOM})
+    targets = cells.targets(x, 0 * x, 9.0, "dimension %{x}: %{customdata:+.4g}", values)
+    parts.traces += [*bars(x, values, limit), targets]
+    ends = theme.ticks({-limit: f"−{limit:g}", 0: "0", limit: f"+{limit:g}"})
+    middle = {"zeroline": True, "zerolinecolor": theme.FRAME}
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.7, len(values) - 0.3), fixedrange=True),
+        "yaxis": theme.axis(range=(-1.08 * limit, 1.08 * limit), fixedrange=True, **ends, **middle),
+    }
+    query, key = (theme.hover_label(place, tokens.pieces[place]) for place in (scored.query, scored.key))
+    words = f"query {query} · key {key}: {len(values)} products sum to {_number(scored.value)}"
+    return parts.figure(words, "dimension of both vectors", f"q × k / √{scored.d_head}")

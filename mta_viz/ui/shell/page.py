@@ -23,6 +23,7 @@ PAGES = {
     "pages/kernels.py": ("Kernels", ":material/apps:"),
     "pages/labs.py": ("Labs", ":material/science:"),
     "pages/train.py": ("Train", ":material/model_training:"),
+    "pages/how.py": ("How it works", ":material/school:"),
 }
 WORKSPACE = next(iter(PAGES))
 OLDER = ("Attention", "Surgery", "Compare")  # pages that the workspace took the place of

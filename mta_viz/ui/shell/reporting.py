@@ -31,13 +31,16 @@ def draw_report_button(page: Page) -> None:
         task, runs = usual_task(page.model), page.model.tokenizer is not None and not page.model.kernels_only
         label = f"Also {SAMPLES} prompts of the task “{task}”, the model beside its plain twin"
         asked = runs and st.checkbox(label, **TASK.widget())
-        made = measured(_measurement(page, task if asked else None))
-        for suffix, content in (
-            (("html", made[1]), ("pdf", partial(made[0].pdf, page=made[1]))) if made else ()
-        ):
-            look: Any = {"mime": MIME_TYPES[suffix], "key": f"report.{suffix}", "on_click": "ignore"}
-            name = file_name(made[0].name, "report", suffix=suffix)
-            st.download_button(f"Download {suffix.upper()}", content, name, width="stretch", **look)
+        made: Any = measured(_measurement(page, task if asked else None))
+        if made is not None:
+            _file_button(made[0], "html", made[1])
+            _file_button(made[0], "pdf", partial(made[0].pdf, page=made[1]))
+
+
+def _file_button(made: Report, suffix: str, content: Any) -> None:
+    look: Any = {"mime": MIME_TYPES[suffix], "key": f"report.{suffix}", "on_click": "ignore"}
+    name = file_name(made.name, "report", suffix=suffix)
+    st.download_button(f"Download {suffix.upper()}", content, name, width="stretch", **look)
 
 
 def _measurement(page: Page, task: str | None) -> Measurement:

@@ -14,7 +14,7 @@ from mta_viz.ui.shell import state
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import MIME_TYPES
+from mta_viz.ui.shell.widgets import MIME_TYPES, caption
 from mta_viz.ui.shell.work import Work
 
 TASK = Setting("report task", False, private=True)
@@ -32,7 +32,9 @@ def draw_report_button(page: Page) -> None:
         label = f"Also {SAMPLES} prompts of the task “{task}”, the model beside its plain twin"
         asked = runs and st.checkbox(label, **TASK.widget())
         made: Any = measured(_measurement(page, task if asked else None))
-        if made is not None:
+        if made is None and state.part(ReportParts):
+            caption("What is done stays: it goes on from there.")
+        elif made is not None:
             _file_button(made[0], "html", made[1])
             _file_button(made[0], "pdf", partial(made[0].pdf, page=made[1]))
 
@@ -47,6 +49,7 @@ def _measurement(page: Page, task: str | None) -> Measurement:
     parts, prompt = state.part(ReportParts), None if page.trace is None else page.trace.tokens
 
     def do(work: Work, keep: Keep) -> tuple[Report, bytes]:
+        keep(None)  # what there is after Stop is in the parts
         settings: dict[str, Any] = {"numbering": page.numbering, "kept": parts, "begin": work.begin}
         made = report(page.model, prompt, task, **settings, progress=work.report)
         work.begin("Drawing")

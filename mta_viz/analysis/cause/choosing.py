@@ -14,7 +14,8 @@ from mta_viz.analysis.attention.spans import Span, needle_spans
 from mta_viz.analysis.cause.answers import AnswerMeter
 from mta_viz.analysis.cause.direct_effect import layer_effect
 from mta_viz.analysis.cause.effects import Effects, find_effects
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Place
+from mta_viz.analysis.cause.kernel_effect import moved_mass
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Place, layers_having
 from mta_viz.analysis.labs.finder import Finder
 from mta_viz.model.plans import Edit
 from mta_viz.model.stages import Stage
@@ -49,15 +50,35 @@ def measured_kernel(model: HookedMTA, tokens: Tokens) -> KernelId | None:
 
 def kernel_of_most_gain(finder: Finder) -> KernelId | None:
     """The kernel after which the span's share has risen most; None in a model without kernels."""
-    best: tuple[float, KernelId] | None = None
+    gains = kernel_gains(finder)
+    return max(gains, key=gains.__getitem__, default=None)
+
+
+def kernel_gains(finder: Finder) -> dict[KernelId, float]:
+    """What each key-query kernel adds to the span's share, where that is a number."""
+    gains: dict[KernelId, float] = {}
     for where, (before, after) in AROUND.items():
-        gains = finder.share(after) - finder.share(before)
-        if bool(gains.isfinite().any()):
-            layer, head = divmod(int(gains.nan_to_num(-2.0).argmax()), gains.shape[1])
-            gain = float(gains[layer, head])
-            if best is None or gain > best[0]:
-                best = gain, KernelId(layer, head, where)
-    return None if best is None else best[1]
+        rise = finder.share(after) - finder.share(before)
+        places = rise.isfinite().nonzero().tolist()
+        gains |= {KernelId(layer, head, where): float(rise[layer, head]) for layer, head in places}
+    return gains
+
+
+def moved_weight(trace: Trace) -> dict[KernelId, float]:
+    """How much of the last token's row each key-query kernel moves, 0..1: half the sum of |w - w'|.
+
+    Scores before the softmax count as the weights they would be if it came there.
+    """
+    moved: dict[KernelId, float] = {}
+    last = slice(len(trace.tokens) - 1, None)
+    for where, stages in AROUND.items():
+        for layer in layers_having(trace.model.config, where):
+            rows = [trace.maps(layer, stage, queries=last)[:, 0].double() for stage in stages]
+            if where == "pre":
+                rows = [row.softmax(-1) for row in rows]
+            of_heads = enumerate(moved_mass(rows[0], rows[1]).tolist())
+            moved |= {KernelId(layer, head, where): value for head, value in of_heads if value == value}
+    return moved
 
 
 def answer_span(meter: AnswerMeter) -> Span:

@@ -1,7 +1,7 @@
 """All kernels of a model at once: the gallery's mosaics, the kernel table, what each kernel is worth."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -28,13 +28,20 @@ from mta_viz.plots.kernels.paper import full_matrix
 from mta_viz.plots.theme import head_name
 from mta_viz.tables import Table
 
-MARKS = {
-    **{"diagonal": "D", "negative diagonal": "D", "induction": "I", "negative induction": "I"},
-    **{"anti-diagonal": "A", "negative anti-diagonal": "A", "priming": "P", "inhibition of return": "P"},
-    **{"smoothing": "B", "sharpening": "B", "edge": "E", "edge-first": "EF", "edge-last": "EL"},
-    **{"both edges": "EE"},
-    **{"KV shift": "S", "key shift": "S", "single tap": "T", "contrast": "C", "averaging": "M"},
-    **{"swap": "X", "permutation": "X", IDENTITY: "=", NONE: "·", ALL_ZERO: "0", NOT_FINITE: "!"},
+GROUPS: dict[str, tuple[str, ...]] = {  # what kernels do, and the first names that say so
+    "diagonal": ("diagonal", "negative diagonal"),
+    "induction": ("induction", "negative induction"),
+    "priming": ("priming", "inhibition of return"),
+    "edge": ("edge",),
+    "smoothing": ("smoothing", "sharpening"),
+    "anti-diagonal": ("anti-diagonal", "negative anti-diagonal"),
+    "single tap": ("single tap", "KV shift", "key shift"),
+    "identity": (IDENTITY,),
+    "unnamed": (NONE,),
+    "broken": (NOT_FINITE, ALL_ZERO),
+}
+BESIDE: dict[kernels.Where, str] = {  # the softmax, where there is little room
+    **{"pre": "before", "post": "after", "head_pre": "mix before", "head_post": "mix after"}
 }
 KINDS: dict[kernels.Place | kernels.MixPlace, str] = {
     "pre": "key-query kernels before the softmax",
@@ -42,7 +49,7 @@ KINDS: dict[kernels.Place | kernels.MixPlace, str] = {
     "post": "key-query kernels after the softmax",
     "head_post": "rows of the head mixing after the softmax",
 }
-MAP_PX = 420
+MAP_PX = 412
 KERNELS_AT_MATCHES = ("all at matches",)  # what its result is kept by
 PARTS = {"layer": "L", "head": "H", "where": "", "step": "step"}
 KEY_QUERY_WORDS = (
@@ -125,34 +132,19 @@ class Gallery:
     layers: tuple[kernels.LayerKernelSet, ...]
     reordered: bool
 
-    def sheet(self, numbering: int) -> tiles.Sheet:
+    def sheet(self, numbering: int, width: int) -> tiles.Sheet:
         """The tiles and where they lie."""
         if self.reordered:
-            return tiles.Sheet.reading(tuple(self._tile(row, numbering) for row in self.shown))
+            each = tuple(tile_of(row, self.layers, numbering) for row in self.shown)
+            return tiles.Sheet.reading(each, width=width)
         if self.shown[0]["where"] in kernels.MIXING:
-            return tiles.Sheet.reading(tuple(self._matrix_tiles(numbering)))
+            return tiles.Sheet.reading(tuple(self._matrix_tiles(numbering)), width=width)
         by_row: dict[str, list[tiles.Tile | None]] = {}
         for row in self.shown:
-            name = f"L{row['layer'] + numbering} {kernels.SHORT[kernel_of(row).where]}"
-            by_row.setdefault(name, []).append(self._tile(row, numbering))
+            name = f"L{row['layer'] + numbering} {BESIDE[kernel_of(row).where]}"
+            by_row.setdefault(name, []).append(tile_of(row, self.layers, numbering))
         heads = [f"H{head + numbering}" for head in range(max(map(len, by_row.values())))]
-        return tiles.Sheet(list(by_row.values()), list(by_row), heads)
-
-    def _tile(self, row: Row, numbering: int) -> tiles.Tile:
-        """A key-query kernel, or a single row of a matrix; its mark is small where the shape is faint."""
-        kernel, layer = kernel_of(row), self.layers[row["layer"]]
-        mark = MARKS.get(row["shape"], MARKS.get(family(row["shape"]), "?"))
-        mark = mark.lower() if row["faint"] else mark
-        if kernel.where in kernels.KEY_QUERY:
-            where: kernels.Place = "pre" if kernel.where == "pre" else "post"
-            taps, offsets = layer.taps(where), layer.offsets(where)
-            if taps is None or offsets is None:
-                raise RuntimeError(f"layer {kernel.layer} has no {where} kernel, but the table has")
-            values, own = taps[kernel.head].numpy(), offsets.own
-        else:
-            values, own = _matrix(layer, kernel.where)[kernel.head][None], (0, kernel.head)
-        target = tiles.Target(target_id(kernel), _hover(row, numbering), 0, len(values) - 1)
-        return tiles.Tile(kernel.name(numbering), values, (own,), mark, _note(values), (target,))
+        return tiles.Sheet(list(by_row.values()), list(by_row), heads, width=width)
 
     def _matrix_tiles(self, numbering: int) -> Iterator[tiles.Tile]:
         """A tile for each mixing matrix, [target, source]; each of its rows is a target of its own."""
@@ -160,12 +152,34 @@ class Gallery:
         for at in dict.fromkeys((row["layer"], row["where"]) for row in self.shown):
             values = _matrix(self.layers[at[0]], at[1])
             targets = tuple(
-                tiles.Target(target_id(kernel), _hover(rows[kernel], numbering), kernel.head, kernel.head)
+                tiles.Target(target_id(kernel), hover(rows[kernel], numbering), kernel.head, kernel.head)
                 for kernel in (kernels.KernelId(at[0], head, at[1]) for head in range(len(values)))
             )
             own = tuple((head, head) for head in range(len(values)))
-            name = f"L{at[0] + numbering} {kernels.SHORT[at[1]]}"
+            name = f"L{at[0] + numbering} {BESIDE[at[1]]}"
             yield tiles.Tile(name, values, own, "", _note(values), targets)
+
+
+def tile_of(row: Row, layers: Sequence[kernels.LayerKernelSet], numbering: int) -> tiles.Tile:
+    """A key-query kernel, or a single row of a matrix, with the word for what it does."""
+    kernel, layer = kernel_of(row), layers[row["layer"]]
+    if kernel.where in kernels.KEY_QUERY:
+        where: kernels.Place = "pre" if kernel.where == "pre" else "post"
+        taps, offsets = layer.taps(where), layer.offsets(where)
+        if taps is None or offsets is None:
+            raise RuntimeError(f"layer {kernel.layer} has no {where} kernel, but the table has")
+        values, own = taps[kernel.head].numpy(), offsets.own
+    else:
+        values, own = _matrix(layer, kernel.where)[kernel.head][None], (0, kernel.head)
+    target = tiles.Target(target_id(kernel), hover(row, numbering), 0, len(values) - 1)
+    name = f"{head_name(kernel.layer, kernel.head, numbering)} {BESIDE[kernel.where]}"
+    return tiles.Tile(name, values, (own,), group_of(row), _note(values), (target,))
+
+
+def group_of(row: Row) -> str:
+    """What a kernel does, by its first name; a row of head mixing goes by its shape. Faint: the identity."""
+    shape = IDENTITY if row["faint"] else family(row["shape"])
+    return next((group for group, shapes in GROUPS.items() if shape in shapes), shape)
 
 
 @named("kernel-gallery")
@@ -185,6 +199,7 @@ class KernelGallery(KernelFigure[Gallery]):
     head: int | None = None
     where: kernels.Place | kernels.MixPlace | None = None
     most: int | None = None
+    width: int = 900
 
     def result(self, source: Source) -> Gallery:
         """The rows and all layers. Raises MtaVizError where no kernel is left, or kinds are mixed."""
@@ -203,17 +218,14 @@ class KernelGallery(KernelFigure[Gallery]):
         sheet, limit = self._sheet(source, result)
         key = ("gallery", self._unframed(), source.numbering)
         figure = source.remember(lambda: tiles.gallery(sheet, look, limit), *key)
-        if self.layer is None or self.head is None or self.where is None:
-            return figure
-        framed = target_id(kernels.KernelId(self.layer, self.head, self.where))
-        return tiles.with_frame(figure, sheet.box(framed))
+        return framed(figure, sheet, self.layer, self.head, self.where)
 
     def _unframed(self, **look: Any) -> "KernelGallery":
         return replace(self, layer=None, head=None, where=None, **look)
 
     def _sheet(self, source: Source, result: Gallery) -> tuple[tiles.Sheet, float]:
         def make() -> tuple[tiles.Sheet, float]:
-            sheet = result.sheet(source.numbering)
+            sheet = result.sheet(source.numbering, self.width)
             return sheet, tiles.common_limit(sheet.tiles)
 
         shown = self._unframed(hide_own=True, scale="shared", numbers=False)
@@ -250,6 +262,15 @@ class KernelGallery(KernelFigure[Gallery]):
         return "kernels", self.places[0]
 
 
+def framed(
+    figure: go.Figure, sheet: tiles.Sheet, layer: int | None, head: int | None, where: kernels.Where | None
+) -> go.Figure:
+    """The figure with a frame around one kernel, where one is given."""
+    if layer is None or head is None or where is None:
+        return figure
+    return tiles.with_frame(figure, sheet.box(target_id(kernels.KernelId(layer, head, where))))
+
+
 def target_id(kernel: kernels.KernelId) -> str:
     """What a click on the kernel's tile brings back."""
     return f"{kernel.where} {kernel.layer} {kernel.head}"
@@ -269,7 +290,8 @@ def _note(values: np.ndarray) -> str:
     return "" if values.any() else "all taps 0"
 
 
-def _hover(row: Row, numbering: int) -> str:
+def hover(row: Row, numbering: int) -> str:
+    """What is said of a kernel under the pointer."""
     kernel, off = kernel_of(row), row["energy_off_identity"]
     energy = "" if off is None else f"<br>{off:.0%} of its energy off the own tap"
     kind = "head mixing " if kernel.where in kernels.MIXING else ""

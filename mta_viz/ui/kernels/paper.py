@@ -12,7 +12,7 @@ import streamlit as st
 from mta_viz.analysis.attention.kernel_map import asked_span, needle_sample, question_span, strongest_head
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.kernels import SHORT, KernelId, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import WHERE, KernelId, MixPlace, Place
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.saved import Form, file_name, saved, together
 from mta_viz.figures.base import NamedFigure, Source, drawn
@@ -89,7 +89,7 @@ def _draw(source: Source, spec: Spec) -> None:
 
 
 def _pick_place(setting: Setting[Any], places: Sequence[Place] | Sequence[MixPlace]) -> Any:
-    return bar("Softmax", {place: SHORT[place] for place in places}, setting, default=places[0])
+    return bar("Kernels", {place: WHERE[place] for place in places}, setting, default=places[0])
 
 
 def _kernels(page: Page, width: Width) -> Spec | None:

@@ -4,7 +4,8 @@ Here: one layer's kernels of all heads with its head mixing; the same over train
 curves; and what names and scores mean.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -20,7 +21,7 @@ from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line
 from mta_viz.ui.kernels.paper import draw_figures
-from mta_viz.ui.kernels.parts import PART, PARTS, weights_source
+from mta_viz.ui.kernels.parts import BESIDE, PART, PARTS, weights_source
 from mta_viz.ui.kernels.recurrence import draw_recurrence
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
@@ -51,10 +52,16 @@ PROBES = (
 
 def draw_kernels(page: Page) -> None:
     """The page's body: only the chosen part is computed."""
-    part = bar("Part", PARTS, PART, label_visibility="collapsed")
-    draws = (draw_gallery, _draw_layer, _draw_training, draw_recurrence, draw_figures, _draw_definitions)
+    part = PART.declare(options=list(DRAWS))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        shown = PARTS | ({part: part} if part in BESIDE else {})
+        part = bar("Part", shown, PART, label_visibility="collapsed")
+        for name, icon in BESIDE.items():
+            if name != part:
+                look: Any = {"key": f"part.{name}", "icon": icon, "type": "tertiary"}
+                st.button(name, on_click=PART.put, args=(name,), **look)
     with errors_as_messages():
-        dict(zip(PARTS, draws, strict=True))[part](page)
+        DRAWS[part](page)
 
 
 def _draw_layer(page: Page) -> None:
@@ -123,7 +130,9 @@ def _pick(page: Page, steps: tuple[int, ...], layer: int, head: int) -> tuple[Pl
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
         pick_head(config, head, page.numbering)
-        where: Place = bar("Softmax", places, WHERE_TRAINED, default=places[0])
+        where: Place = bar(
+            "Kernels", {place: WHERE[place] for place in places}, WHERE_TRAINED, default=places[0]
+        )
         scores = {name: name.replace("_", " ") for name in figures.TRAINING_SCORES}
         score = menu("Score", scores, SCORE, width=220)
     look = STEP.widget(steps, default=steps[-1]) | {"help": "Drag it, or move it with the arrow keys."}
@@ -142,10 +151,10 @@ def _draw_definitions(page: Page) -> None:
             "among them."
         )
     for section in (*sections(), definitions()):
-        st.subheader(section.title)
-        st.markdown(plain(section.intro))
-        entries = [(f"**{plain(name)}**", plain(text)) for name, text in section.entries]
-        st.table([{"name": name, "definition": text} for name, text in entries])
+        with st.expander(section.title):
+            st.markdown(plain(section.intro))
+            entries = [(f"**{plain(name)}**", plain(text)) for name, text in section.entries]
+            st.table([{"name": name, "definition": text} for name, text in entries])
     rates = measured_rates()
     false = [_counted(rate, "with a name") | {"of which": _names(rate)} for rate in rates.false_names]
     _draw_rates("How often noise gets a name", FALSE_NAMES, false)
@@ -157,9 +166,9 @@ def _draw_definitions(page: Page) -> None:
 
 
 def _draw_rates(title: str, words: str, rows: Sequence[dict[str, object]]) -> None:
-    st.subheader(title)
-    st.markdown(plain(words))
-    st.dataframe(list(rows), hide_index=True, height=min(36 * len(rows) + 38, 460))
+    with st.expander(title):
+        st.markdown(plain(words))
+        st.dataframe(list(rows), hide_index=True, height=min(36 * len(rows) + 38, 460))
 
 
 def _power(rate: MeasuredRate) -> dict[str, object]:
@@ -185,3 +194,13 @@ def _names(rate: MeasuredRate) -> str:
 def _percent(share: float) -> str:
     """Two decimals where they tell something beside a bar of 1 %."""
     return f"{share:.2%}" if share < 0.1 else f"{share:.1%}"
+
+
+DRAWS: dict[str, Callable[[Page], None]] = {
+    "Gallery": draw_gallery,
+    "One layer": _draw_layer,
+    "Over training": _draw_training,
+    "Recurrence": draw_recurrence,
+    "Paper figures": draw_figures,
+    "Definitions": _draw_definitions,
+}

@@ -230,7 +230,7 @@ def test_the_atlas_groups_kernels_by_their_first_name_and_marks_their_size(odd):
     assert diagonal.before == (1.0,)
     assert diagonal.after[0] == pytest.approx(sum(taps[5 - lag, 5 - lag] for lag in range(6)), rel=1e-5)
     assert "a repeated sequence: +1 before, +18 after" in diagonal.probed() and broken.probed() == ""
-    bars = [trace for trace in drawn.figure.data if trace.fillcolor == INK]
+    bars = [trace for trace in drawn.figure.data if trace.type == "scatter" and trace.fillcolor == INK]
     width = np.asarray(bars[0].x).reshape(-1, 5)[0]
     assert width[1] - width[0] == pytest.approx(11, abs=1e-3)  # the largest change: as wide as its tile
 
@@ -248,7 +248,9 @@ def test_the_atlas_is_sorted_by_effects_else_by_the_run_else_by_size(tiny, monke
     assert moved.by == "moved" and all(0 <= placed.value <= 1 for placed in moved.placed)
     effect = figure("kernel-atlas", load(ASSETS / "blocks-n5-mta"))
     assert effect.result.by == "effect" and "nats, mean over" in effect.caption
-    values = [placed.value for placed in effect.result.placed if placed.group == effect.result.placed[0].group]
+    values = [
+        placed.value for placed in effect.result.placed if placed.group == effect.result.placed[0].group
+    ]
     assert values == sorted(values) and min(placed.value for placed in effect.result.placed) == next(
         placed.value for placed in effect.result.placed if kernel_of(placed.row) == effect.result.first
     )

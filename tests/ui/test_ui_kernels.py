@@ -71,7 +71,9 @@ def test_an_address_opens_a_card_whose_buttons_go_on(open_app):
 def test_the_atlas_opens_on_the_kernel_that_matters_most_and_says_by_what(open_app, monkeypatch):
     app = open_app("tiny-mta", NEEDLE, PAGE)
     fine(app)
-    assert "Sorted by what each adds to the last token's share of the needle “Oslo” on this prompt." in said(app)
+    assert "Sorted by what each adds to the last token's share of the needle “Oslo” on this prompt." in said(
+        app
+    )
     words, card = said(app), app.markdown
     assert words.index("On your prompt") < words.index("Looks like: ") < words.index("Matters on the task")
     assert session_of(app).selection.layer is None and any("####" in text.value for text in card)
@@ -86,7 +88,12 @@ def test_the_atlas_opens_on_the_kernel_that_matters_most_and_says_by_what(open_a
 
 
 def test_old_addresses_of_the_page_lead_to_their_kernels(open_app):
-    old = {"kernel_query": "layer >= 3", "kernel_sort": "diagonal", "kernel_places": "post", "kernel_scale": "own"}
+    old = {
+        "kernel_query": "layer >= 3",
+        "kernel_sort": "diagonal",
+        "kernel_places": "post",
+        "kernel_scale": "own",
+    }
     app = open_app("tiny-mta", "Hello", PAGE, old | {"part": "Gallery", "hide_own": "false"}, layer=3, head=2)
     fine(app)
     assert "could not be restored" not in said(app) and len(ids(charts(app)[0])) == 4

@@ -14,8 +14,7 @@ from mta_viz.analysis.attention.spans import Span, needle_spans
 from mta_viz.analysis.cause.answers import AnswerMeter
 from mta_viz.analysis.cause.direct_effect import layer_effect
 from mta_viz.analysis.cause.effects import Effects, find_effects
-from mta_viz.analysis.cause.kernel_effect import moved_mass
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Place, layers_having
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Place
 from mta_viz.analysis.labs.finder import Finder
 from mta_viz.model.plans import Edit
 from mta_viz.model.stages import Stage
@@ -62,23 +61,6 @@ def kernel_gains(finder: Finder) -> dict[KernelId, float]:
         places = rise.isfinite().nonzero().tolist()
         gains |= {KernelId(layer, head, where): float(rise[layer, head]) for layer, head in places}
     return gains
-
-
-def moved_weight(trace: Trace) -> dict[KernelId, float]:
-    """How much of the last token's row each key-query kernel moves, 0..1: half the sum of |w - w'|.
-
-    Scores before the softmax count as the weights they would be if it came there.
-    """
-    moved: dict[KernelId, float] = {}
-    last = slice(len(trace.tokens) - 1, None)
-    for where, stages in AROUND.items():
-        for layer in layers_having(trace.model.config, where):
-            rows = [trace.maps(layer, stage, queries=last)[:, 0].double() for stage in stages]
-            if where == "pre":
-                rows = [row.softmax(-1) for row in rows]
-            of_heads = enumerate(moved_mass(rows[0], rows[1]).tolist())
-            moved |= {KernelId(layer, head, where): value for head, value in of_heads if value == value}
-    return moved
 
 
 def answer_span(meter: AnswerMeter) -> Span:

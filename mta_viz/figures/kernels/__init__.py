@@ -11,7 +11,6 @@ from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, MixPlace, Place
 from mta_viz.analysis.kernels.query import NO_SORT
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.kernels import recurrence as recurrence
-from mta_viz.figures.kernels.atlas import KernelAtlas as KernelAtlas
 from mta_viz.figures.kernels.card import KernelProbe, KernelScores, KernelTaps, MixingRow
 from mta_viz.figures.kernels.finetuning import Finetuning as Finetuning
 from mta_viz.figures.kernels.gallery import KernelEffects, KernelGallery, KernelTable

@@ -246,9 +246,9 @@ class NearestKernels(_OfKernel[NearKernels]):
 
     def draw(self, source: Source, result: NearKernels) -> go.Figure:
         """A tile a kernel, named with its cosine."""
+        places = [(head_name(at.layer, at.head, source.numbering), BESIDE[at.where]) for at, _ in result.near]
         names = [
-            f"{head_name(kernel.layer, kernel.head, source.numbering)} {BESIDE[kernel.where]}<br>cosine {cosine:+.2f}"
-            for kernel, cosine in result.near
+            f"{' '.join(at)}<br>cosine {near[1]:+.2f}" for at, near in zip(places, result.near, strict=True)
         ]
         return pictures.neighbour_tiles(result.taps, result.offsets, names, width=WIDTH)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,11 +15,12 @@ from mta_viz.analysis.attention.matches import AtMatches, with_matches
 from mta_viz.analysis.attention.measuring_matches import measure_matches
 from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.naming import ALL_ZERO, BETWEEN_NAMES, IDENTITY, NONE, NOT_FINITE, family
+from mta_viz.analysis.kernels.naming import BETWEEN_NAMES
 from mta_viz.analysis.kernels.query import NO_SORT, PLACES, select_rows
 from mta_viz.analysis.kernels.table import Row, as_table, kernel_of, kernel_table
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.figures.kernels.atlas import DISTANCE, MEANING, Order, also, group_of, order_of, probed
 from mta_viz.model.plans import Edit
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.kernels import gallery as tiles
@@ -28,18 +29,6 @@ from mta_viz.plots.kernels.paper import full_matrix
 from mta_viz.plots.theme import head_name
 from mta_viz.tables import Table
 
-GROUPS: dict[str, tuple[str, ...]] = {  # what kernels do, and the first names that say so
-    "diagonal": ("diagonal", "negative diagonal"),
-    "induction": ("induction", "negative induction"),
-    "priming": ("priming", "inhibition of return"),
-    "edge": ("edge",),
-    "smoothing": ("smoothing", "sharpening"),
-    "anti-diagonal": ("anti-diagonal", "negative anti-diagonal"),
-    "single tap": ("single tap", "KV shift", "key shift"),
-    "identity": (IDENTITY,),
-    "unnamed": (NONE,),
-    "broken": (NOT_FINITE, ALL_ZERO),
-}
 BESIDE: dict[kernels.Where, str] = {  # the softmax, where there is little room
     **{"pre": "before", "post": "after", "head_pre": "mix before", "head_post": "mix after"}
 }
@@ -124,16 +113,25 @@ class KernelTable(KernelFigure[tuple[Row, ...]]):
 class Gallery:
     """The rows shown, in their order, all rows of the model, and the numbers behind them by layer.
 
-    `reordered`: the tiles stand in the order of the rows instead of layers down and heads across.
+    `reordered`: the tiles stand in the order of the rows instead of layers down and heads across. `order`:
+    they stand under what they do, in this order.
     """
 
     shown: tuple[Row, ...]
     rows: tuple[Row, ...]
     layers: tuple[kernels.LayerKernelSet, ...]
     reordered: bool
+    order: Order | None = None
+
+    @property
+    def largest(self) -> float:
+        """The largest distance from the identity in the model."""
+        return max((row[DISTANCE] or 0.0 for row in self.rows), default=0.0) or 1.0
 
     def sheet(self, numbering: int, width: int) -> tiles.Sheet:
         """The tiles and where they lie."""
+        if self.order is not None:
+            return tiles.Sheet.grouped(self._groups(self.order, numbering), width=width)
         if self.reordered:
             each = tuple(tile_of(row, self.layers, numbering) for row in self.shown)
             return tiles.Sheet.reading(each, width=width)
@@ -145,6 +143,25 @@ class Gallery:
             by_row.setdefault(name, []).append(tile_of(row, self.layers, numbering))
         heads = [f"H{head + numbering}" for head in range(max(map(len, by_row.values())))]
         return tiles.Sheet(list(by_row.values()), list(by_row), heads, width=width)
+
+    def _groups(self, order: Order, numbering: int) -> dict[str, list[tiles.Tile]]:
+        """By heading, one for each place where there are both."""
+        groups, places = dict[str, list[tiles.Tile]](), {row["where"] for row in self.shown}
+        for row in self.shown:
+            kernel, tile, group = kernel_of(row), tile_of(row, self.layers, numbering), group_of(row)
+            (target,), probe = tile.targets, probed(row, self.layers[row["layer"]])
+            size = "" if row[DISTANCE] is None else f"<br>distance from the identity {row[DISTANCE]:.3g}"
+            made = replace(
+                tile,
+                name=f"{head_name(kernel.layer, kernel.head, numbering)} {order.text(kernel)}".rstrip(),
+                mark=also(row),
+                size=(row[DISTANCE] or 0.0) / self.largest,
+                targets=(replace(target, hover=f"{target.hover}{size}<br>{probe}".removesuffix("<br>")),),
+            )
+            meaning = f": {MEANING[group]}" if group in MEANING else ""
+            place = f" {kernels.WHERE[kernel.where]}" if len(places) > 1 else ""
+            groups.setdefault(f"<b>{group.capitalize()}</b>{place}{meaning}", []).append(made)
+        return groups
 
     def _matrix_tiles(self, numbering: int) -> Iterator[tiles.Tile]:
         """A tile for each mixing matrix, [target, source]; each of its rows is a target of its own."""
@@ -176,17 +193,13 @@ def tile_of(row: Row, layers: Sequence[kernels.LayerKernelSet], numbering: int) 
     return tiles.Tile(name, values, (own,), group_of(row), _note(values), (target,))
 
 
-def group_of(row: Row) -> str:
-    """What a kernel does, by its first name; a row of head mixing goes by its shape. Faint: the identity."""
-    shape = IDENTITY if row["faint"] else family(row["shape"])
-    return next((group for group, shapes in GROUPS.items() if shape in shapes), shape)
-
-
 @named("kernel-gallery")
 class KernelGallery(KernelFigure[Gallery]):
     """Every kernel that satisfies `query` as a tile; `places` are of one kind: kernels, or head mixing.
 
     `layer`, `head` and `where` frame one of them; `most`: the first so many of the order, None: all.
+    `arranged` by meaning: key-query kernels under what they do, each on its own scale, sorted by `sort`, else
+    by the effects measured beside the weights, else by their gain on the run, else by size.
     """
 
     places: tuple[kernels.Place | kernels.MixPlace, ...] = kernels.KEY_QUERY
@@ -200,6 +213,7 @@ class KernelGallery(KernelFigure[Gallery]):
     where: kernels.Place | kernels.MixPlace | None = None
     most: int | None = None
     width: int = 900
+    arranged: Literal["layer", "meaning"] = "layer"
 
     def result(self, source: Source) -> Gallery:
         """The rows and all layers. Raises MtaVizError where no kernel is left, or kinds are mixed."""
@@ -210,12 +224,19 @@ class KernelGallery(KernelFigure[Gallery]):
         if not shown:
             raise MtaVizError(f"no kernel {' or '.join(self.places)} of this model is left by the query")
         reordered = bool(self.query.strip()) or self.sort != NO_SORT
-        return Gallery(shown, rows, model_layers(source), reordered)
+        if self.arranged == "layer" or shown[0]["where"] in kernels.MIXING:
+            return Gallery(shown, rows, model_layers(source), reordered)
+        effects = Absent("edited") if source.model.plan else measured_effects(source)
+        key = ("kernel order", self._unframed())
+        order = source.remember(lambda: order_of(shown, self.sort, effects, source.run), *key)
+        return Gallery(order.sorted(shown), rows, model_layers(source), reordered, order)
 
     def draw(self, source: Source, result: Gallery) -> go.Figure:
         """The mosaic; a frame is put on a copy, so that another costs little."""
-        look = tiles.Look(self.hide_own, self.scale == "own", self.numbers)
-        sheet, limit = self._sheet(source, result)
+        look = tiles.Look(self.hide_own, self.scale == "own" or result.order is not None, self.numbers)
+        if result.order is not None:
+            look = replace(look, title=f"bar: distance from identity, to {result.largest:.2g}")
+        sheet, limit = self.sheet(source, result)
         key = ("gallery", self._unframed(), source.numbering)
         figure = source.remember(lambda: tiles.gallery(sheet, look, limit), *key)
         return framed(figure, sheet, self.layer, self.head, self.where)
@@ -223,7 +244,9 @@ class KernelGallery(KernelFigure[Gallery]):
     def _unframed(self, **look: Any) -> "KernelGallery":
         return replace(self, layer=None, head=None, where=None, **look)
 
-    def _sheet(self, source: Source, result: Gallery) -> tuple[tiles.Sheet, float]:
+    def sheet(self, source: Source, result: Gallery) -> tuple[tiles.Sheet, float]:
+        """Where the tiles lie, and the limit of a shared scale."""
+
         def make() -> tuple[tiles.Sheet, float]:
             sheet = result.sheet(source.numbering, self.width)
             return sheet, tiles.common_limit(sheet.tiles)
@@ -233,19 +256,27 @@ class KernelGallery(KernelFigure[Gallery]):
 
     def table(self, source: Source, result: Gallery) -> Table:
         """A row a cell of a tile."""
+        names = {target_id(kernel := kernel_of(row)): kernel.name(source.numbering) for row in result.rows}
         rows = (
-            (tile.name, *cell, float(value))
-            for tile in self._sheet(source, result)[0].tiles
+            (tile.name if len(tile.targets) > 1 else names[tile.targets[0].id], *cell, float(value))
+            for tile in self.sheet(source, result)[0].tiles
             for cell, value in np.ndenumerate(tile.values)
         )
         return Table.of(("kernel", "row", "column", "value"), rows)
 
     def caption(self, source: Source, result: Gallery) -> str:
         """How a tile is read, the scale, what is hidden, and why there are no numbers."""
-        sheet, limit = self._sheet(source, result)
+        sheet, limit = self.sheet(source, result)
         words = MIXING_WORDS if result.shown[0]["where"] in kernels.MIXING else KEY_QUERY_WORDS
         shared = f"one scale to ±{limit:g}"
-        words += f" Colour: {'each tile on its own scale' if self.scale == 'own' else shared}."
+        if result.order is not None:
+            words += (
+                f" Under their first names, + the others; in each group sorted by {result.order.words}. "
+                f"The bar under a tile: its distance from the identity, full at {result.largest:.3g}."
+            )
+        own = self.scale == "own" or result.order is not None
+        scales = "each tile on its own scale, that of an identity holds its own tap" if own else shared
+        words += f" Colour: {scales}."
         if self.most is not None and len(result.shown) == self.most:
             words += f" The {self.most} largest in {self.sort.replace('_', ' ')}, the largest first."
         if self.hide_own:

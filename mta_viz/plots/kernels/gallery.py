@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -66,16 +67,16 @@ NUMBERS_FROM_PX = 26  # of a cell that has room for its number
 _FRAMES_FROM_PX = 4
 _MAX_CELL_PX, _MIN_CELL_PX, _MAX_PLOT_PX, _READING_PX = 32.0, 2.5, 520, 5.0
 _GROUPED_PX = (6.0, 14.0)  # of a cell under headings: the least, and the most
-_RIGHT, _TOP, _BOTTOM, _MARK_PX, _NAME_PX, _BAR_PX, _HEADING_PX = 12, 52, 8, 14, 13, 8, 24
+_RIGHT, _TOP, _BOTTOM, _MARK_PX, _NAME_PX, _BAR_PX, _HEADING_PX = 12, 52, 8, 14, 13, 8, 22
 _CHAR_PX = 6.2
-_SMALL_PX = 9  # letters under tiles
+_SMALL_PX, _SMALL_CHAR_PX = 9, 5.5  # letters under tiles, and of their names under headings
 
 Box = tuple[int, int, int, int]  # row, column of the top left cell, rows, columns
 
 
 @dataclass(frozen=True)
 class Look:
-    """How tiles are drawn: `own_scale` colours each on its own limit. `title` says what bars under them show."""
+    """How tiles are drawn: `own_scale` colours each on its own limit; `title` says what their bars show."""
 
     hide_own: bool = True
     own_scale: bool = False
@@ -109,17 +110,25 @@ class Sheet:
         self.shape, self.headings = _largest_shape(self.tiles), headings or {}
         self.columns = max(len(row) for row in rows)
         self.left = _RIGHT + round(max(map(len, row_names), default=0) * _CHAR_PX)
-        across, words = (width - self.left - _RIGHT) / (self.columns * (self.shape[1] + 1)), _words_px(row_names)
+        across, words = (
+            (width - self.left - _RIGHT) / (self.columns * (self.shape[1] + 1)),
+            _words_px(row_names),
+        )
         down = max(_MAX_PLOT_PX - words * len(rows), 0) / (len(rows) * self.shape[0])
         self.cell_px = min(across, max(down, cell_range[0]), cell_range[1])
         self.above = 0 if row_names else math.ceil(_NAME_PX / self.cell_px)
-        bar = _BAR_PX * any(tile.size is not None for tile in self.tiles)
-        self.below = math.ceil((_MARK_PX + bar) / self.cell_px)
-        self.pitch = (self.above + self.shape[0] + self.below, self.shape[1] + 1)
-        heading = math.ceil(_HEADING_PX / self.cell_px)
-        passed = [sum(at <= row for at in self.headings) for row in range(len(rows))]
-        self.tops = [row * self.pitch[0] + heading * passed[row] for row in range(len(rows))]
-        self.size = (self.tops[-1] + self.pitch[0], self.columns * self.pitch[1])
+        self.pitch, heading = self.shape[1] + 1, math.ceil(_HEADING_PX / self.cell_px)
+        heights = [self.above + self.shape[0] + self._below(row) for row in rows]
+        ends = accumulate(high + heading * (at in self.headings) for at, high in enumerate(heights))
+        *self.tops, last = [0, *ends]
+        self.tops = [top + heading * (at in self.headings) for at, top in enumerate(self.tops)]
+        self.size = (last, self.columns * self.pitch)
+
+    def _below(self, row: Sequence[Tile | None]) -> int:
+        """Cells under a row for its bars and words; where there are bars, words only if some tile has any."""
+        bars = any(tile.size is not None for tile in row if tile)
+        words = not bars or any(tile.mark for tile in row if tile)
+        return math.ceil((_MARK_PX * words + _BAR_PX * bars) / self.cell_px)
 
     @classmethod
     def reading(cls, tiles: Sequence[Tile], *, width: int = 900) -> "Sheet":
@@ -140,7 +149,7 @@ class Sheet:
     def grouped(cls, groups: Mapping[str, Sequence[Tile]], *, width: int) -> "Sheet":
         """Under each heading its tiles one after the other, wide enough for their names."""
         tiles = [tile for group in groups.values() for tile in group]
-        name_px = max(len(tile.name) + 1 for tile in tiles) * _CHAR_PX
+        name_px = max(len(tile.name) + 1 for tile in tiles) * _SMALL_CHAR_PX
         room, pitch = width - 2 * _RIGHT, _largest_shape(tiles)[1] + 1
         columns = max(1, int(room / max(pitch * _GROUPED_PX[0], name_px)))
         cell = min(room / (columns * pitch), _GROUPED_PX[1])
@@ -157,7 +166,7 @@ class Sheet:
                 if tile is not None:
                     height, wide = tile.values.shape
                     top = self.tops[r] + self.above + self.shape[0] - height
-                    yield tile, top, c * self.pitch[1] + (self.shape[1] - wide) // 2
+                    yield tile, top, c * self.pitch + (self.shape[1] - wide) // 2
 
     def box(self, target_id: str) -> Box | None:
         """(row, column, rows, columns) of a target; None when it is not on the sheet."""
@@ -192,7 +201,9 @@ def gallery(sheet: Sheet, look: Look, limit: float) -> go.Figure:
     right = _RIGHT + round(max(spare, 0))
     parts = Parts((sheet.width, height), {"l": sheet.left, "r": right, "t": top, "b": _BOTTOM})
     placed = list(sheet.placed())
-    own = [(look.hides(tile), (row + a, column + b, 1, 1)) for tile, row, column in placed for a, b in tile.own]
+    own = [
+        (look.hides(tile), (row + a, column + b, 1, 1)) for tile, row, column in placed for a, b in tile.own
+    ]
     bad = [
         (row + a, column + b)
         for tile, row, column in placed
@@ -246,25 +257,30 @@ def _cells(sheet: Sheet, look: Look, limit: float, spare: float) -> go.Heatmap:
 
 def _bars(sheet: Sheet) -> Iterable[go.Scatter]:
     """A line under each tile as long as the tile, and on it the bar."""
-    thick, gap = 5 / sheet.cell_px, 2 / sheet.cell_px
-    sized = [(row + tile.values.shape[0] + gap, column, tile) for tile, row, column in sheet.placed()]
-    for color, share in ((theme.MASKED_FILL, lambda size: 1.0), (theme.INK, lambda size: min(size, 1.0))):
-        x, y = cells.corners(
-            (row, column, thick, tile.values.shape[1] * share(tile.size or 0.0))
-            for row, column, tile in sized
-            if tile.size is not None
-        )
-        if x.size:
-            look = {"fill": "toself", "fillcolor": color, "line": {"width": 0}, "hoverinfo": "skip"}
-            yield go.Scatter(x=x, y=y, mode="lines", **look)
+    sized = [
+        (row + tile.values.shape[0] + 4 / sheet.cell_px, column, tile) for tile, row, column in sheet.placed()
+    ]
+    sized = [(row - 0.5, column - 0.5, tile) for row, column, tile in sized if tile.size is not None]
+    y = [at for row, _, _ in sized for at in (row, row, None)]
+    for color, whole in ((theme.MASKED_LINE, True), (theme.INK, False)) if sized else ():
+        ends = [
+            column + tile.values.shape[1] * (1.0 if whole else tile.size or 0.0) for _, column, tile in sized
+        ]
+        x = [at for (_, column, _), end in zip(sized, ends, strict=True) for at in (column, end, None)]
+        line = {"color": color, "width": 5}
+        yield go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", cliponaxis=False)
 
 
 def _words(sheet: Sheet) -> Iterable[go.Scatter]:
     placed = [(tile, row, column, *tile.values.shape) for tile, row, column in sheet.placed()]
-    room = int(sheet.pitch[1] * sheet.cell_px / (0.62 * _SMALL_PX))  # letters that fit under a tile
+    room = int(sheet.pitch * sheet.cell_px / _SMALL_CHAR_PX)  # letters that fit under a tile
     kinds: dict[tuple[str, int, str], list[tuple[float, float, str]]] = {
         ("bottom center", _SMALL_PX, theme.INK): [
-            (column + (wide - 1) / 2, row + height - 0.2 + _bar_cells(sheet, tile), theme.cut(tile.mark, room))
+            (
+                column + (wide - 1) / 2,
+                row + height - 0.2 + _bar_cells(sheet, tile),
+                theme.cut(tile.mark, room),
+            )
             for tile, row, column, height, wide in placed
         ],
         ("middle center", 9, theme.BAD_COLOR): [
@@ -272,7 +288,7 @@ def _words(sheet: Sheet) -> Iterable[go.Scatter]:
             for tile, row, column, height, wide in placed
             if tile.note
         ],
-        ("top right", 10, theme.INK): [
+        ("top right", _SMALL_PX if sheet.headings else 10, theme.INK): [
             (column - 0.5, row - 0.5, tile.name) for tile, row, column, *_ in placed if not sheet.row_names
         ],
         ("top right", 12, theme.INK): [
@@ -282,7 +298,7 @@ def _words(sheet: Sheet) -> Iterable[go.Scatter]:
     for (where, size, color), words in kinds.items():
         if words:
             x, y, texts = zip(*words, strict=True)
-            font = {"size": size, "color": color, "family": theme.MONO}
+            font = {"size": size, "color": color} | ({} if size == 12 else {"family": theme.MONO})
             look = {"textposition": where, "textfont": font, "hoverinfo": "skip", "cliponaxis": False}
             yield go.Scatter(x=x, y=y, text=texts, mode="text", **look)
 
@@ -302,9 +318,9 @@ def _targets(sheet: Sheet) -> go.Scatter:
 def _add_axes(parts: Parts, sheet: Sheet) -> None:
     bare = {"showline": False, "mirror": False, "ticks": "", "fixedrange": True}
     middle = (sheet.shape[1] - 1) / 2
-    columns = {at * sheet.pitch[1] + middle: name for at, name in enumerate(sheet.column_names)}
+    columns = {at * sheet.pitch + middle: name for at, name in enumerate(sheet.column_names)}
     rows = {sheet.tops[at] + (sheet.shape[0] - 1) / 2: name for at, name in enumerate(sheet.row_names)}
-    tile_px = max(sheet.pitch[1], sheet.pitch[0]) * sheet.cell_px
+    tile_px = max(sheet.pitch, sheet.above + sheet.shape[0]) * sheet.cell_px
     parts.layout |= {
         "xaxis": theme.axis(range=(-0.5, sheet.size[1] - 0.5), side="top", **theme.ticks(columns), **bare),
         "yaxis": theme.axis(range=(sheet.size[0] - 0.5, -0.5), **theme.ticks(rows), **bare),

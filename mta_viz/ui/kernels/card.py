@@ -67,7 +67,9 @@ def draw_card(page: Page, kernel: KernelId) -> None:
         return
     heading = st.container()
     with st.container(horizontal=True):
-        if st.button("Open in the workspace", icon=":material/grid_on:", key="card.attention", type="primary"):
+        if st.button(
+            "Open in the workspace", icon=":material/grid_on:", key="card.attention", type="primary"
+        ):
             state.select(layer=kernel.layer, head=kernel.head, stage=MADE_BY[kernel.where].value.key)
             st.switch_page(next(iter(PAGES)))
         draw_test_button(kernel, "card.test")

@@ -6,7 +6,7 @@ And what it says in words: the verdict line, what sizes cannot show, the query's
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
@@ -26,9 +26,9 @@ from mta_viz.analysis.kernels.table import (
 )
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import SHOWN
-from mta_viz.figures.kernels.atlas import WIDTH, Atlas, KernelAtlas
 from mta_viz.figures.kernels.gallery import (
     KERNELS_AT_MATCHES,
+    Gallery,
     KernelGallery,
     KernelTable,
     kernel_rows,
@@ -47,12 +47,15 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, layer_list, plain
 from mta_viz.ui.shell.work import Work
 
-ARRANGED = {"meaning": "by what they do", "layer": "by layer"}
-QUERY, SORT, ARRANGE = Setting("kernel_query", ""), Setting("kernel_sort", NO_SORT), Setting("arranged", "meaning")
-PLACES = Setting[Any]("kernel_places", list(SHOWN))
+Arranged = Literal["layer", "meaning"]
+Tiles = tuple[Source, KernelGallery, Gallery]
+ARRANGED: dict[Arranged, str] = {"meaning": "by what they do", "layer": "by layer"}
+QUERY, SORT = Setting("kernel_query", ""), Setting("kernel_sort", NO_SORT)
+ARRANGE, PLACES = Setting[Arranged]("arranged", "meaning"), Setting[Any]("kernel_places", list(SHOWN))
+SHOWN_WORDS = {"pre": WHERE["pre"], "post": WHERE["post"], "head mixing": "head mixing"}
 HIDE_OWN, NUMBERS = Setting("hide_own", True), Setting("kernel_numbers", False)
 SMALLEST_P = 0.0001  # what chances measured on 10,000 surrogates bear
-FEW_HEADS, WIDE, SCROLLBAR = 8, 900, 20
+WIDTH, WIDE, FEW_HEADS, SCROLLBAR = 470, 900, 8, 20
 EXAMPLES = (
     "diagonal > 0.5 and layer >= 3 and pre",
     "shape = edge and not priming",
@@ -119,24 +122,22 @@ def draw_gallery(page: Page) -> None:
     line, source = st.container(), parts.weights_source(page)
     table, arranged = _draw_choice()
     rows = draw(source, table).result
-    atlas = _atlas(page, table, rows) if arranged == "meaning" else None
-    selected = _selected(kernel_rows(source)) or (atlas[2].first if atlas else None)
-    name = kernel_name(selected, page.numbering) if selected else "all kernels"
+    tiles = _tiles(page, table, rows, arranged)
+    selected = _selected(kernel_rows(source)) or _first(tiles)
     with line:
+        name = kernel_name(selected, page.numbering) if selected else "all kernels"
         address.draw_address(f"{state.selection().checkpoint} · {name}")
     if not rows:
         way_out = "clear the box" + ("" if len(table.places) == 4 else ", or show more places")
         way_out = way_out if table.places else "choose where under View"
         st.info(plain(f"No kernel satisfies {table.query or 'no place'}; {way_out}."))
         return
-    with st.container(horizontal=True, gap="medium", key="gallery"):
-        width = WIDTH if atlas or page.model.config.n_heads <= FEW_HEADS else WIDE
-        with st.container(width=width + SCROLLBAR, key="atlas"):
-            if atlas:
-                _draw_atlas(page, *atlas, selected)
-            _draw_mosaics(page, table, rows, selected, width, (MIXING,) if atlas else (KEY_QUERY, MIXING))
+    with st.container(horizontal=True, gap="small", key="gallery"):
+        with st.container(width=tiles[0][1].width + SCROLLBAR, key="atlas"):
+            for shown in tiles:
+                _draw_tiles(page, *shown, selected)
         with st.container(key="card"):
-            _draw_walk(page, table, rows, selected, atlas)
+            _draw_walk(tiles, selected)
             if selected is None:
                 caption("Click a tile or a row of the table to open that kernel.")
             else:
@@ -146,88 +147,73 @@ def draw_gallery(page: Page) -> None:
         _draw_table(page, source, table)
 
 
-def _draw_choice() -> tuple[KernelTable, str]:
+def _draw_choice() -> tuple[KernelTable, Arranged]:
     """One line: what to look for, and how to look at it."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        words = "diagonal > 0.5, layer >= 3, pre"
-        query = st.text_input("Find kernels", placeholder=words, width=340, **QUERY.widget())
+    with st.container(horizontal=True, vertical_alignment="center"):
+        look: Any = {"placeholder": "Find: diagonal > 0.5, layer >= 3, pre", "label_visibility": "collapsed"}
+        query = st.text_input("Query", width=340, **look, **QUERY.widget())
         with st.popover("Query help", icon=":material/help:"):
             st.text(SYNTAX)
             for example in EXAMPLES:
-                look: Any = {"key": f"query.{example}", "width": "stretch"}
+                look = {"key": f"query.{example}", "width": "stretch"}
                 st.button(f"`{example}`", on_click=QUERY.put, args=(example,), **look)
         with st.popover("View", icon=":material/tune:"):
-            arranged: str = bar("Tiles", ARRANGED, ARRANGE)
+            arranged: Arranged = bar("Tiles", ARRANGED, ARRANGE)
             usual = "effect" if arranged == "meaning" else NO_SORT
             sort = menu("Sort", {name: usual if name == NO_SORT else name for name in SORTS}, SORT)
-            names = {name: WHERE.get(name, name) for name in SHOWN}  # type: ignore[call-overload]
-            look = {"selection_mode": "multi", "format_func": names.__getitem__}
-            shown = st.pills("Show", list(SHOWN), **look, **PLACES.widget(list(SHOWN)))
+            look = {"selection_mode": "multi", "format_func": SHOWN_WORDS.__getitem__}
+            places = st.pills("Show", list(SHOWN), **look, **PLACES.widget(list(SHOWN)))
             st.markdown("**By layer, and head mixing**")
             words = "The own tap or own weight is near 1 almost everywhere: without it small structure shows."
             st.toggle("Hide own tap", help=words, **HIDE_OWN.widget())
             parts.pick_scale(labelled=True)
             st.toggle("Numbers", **NUMBERS.widget())
-    places = tuple(place for name in SHOWN if name in shown for place in SHOWN[name])
-    return KernelTable(query.strip(), sort, places), arranged
+    shown = tuple(place for name in SHOWN if name in places for place in SHOWN[name])
+    return KernelTable(query.strip(), sort, shown), arranged
 
 
-def _atlas(page: Page, table: KernelTable, rows: Sequence[Row]) -> tuple[Source, KernelAtlas, Atlas] | None:
-    """The atlas of the key-query kernels among the rows, of the run only where it is sorted by that."""
-    places = tuple(place for place in KEY_QUERY if any(row["where"] == place for row in rows))
-    if not places:
-        return None
-    measured = page.trace is None or not isinstance(parts.effects_of(page), Absent)
-    source = parts.weights_source(page) if measured else source_of(page)
-    spec = KernelAtlas(table.query, table.sort, places)
-    return source, spec, spec.result(source)
-
-
-def _draw_atlas(
-    page: Page, source: Source, spec: KernelAtlas, result: Atlas, selected: KernelId | None
-) -> None:
-    caption(f"Sorted by {result.words}.")
-    if selected:
-        spec = replace(spec, layer=selected.layer, head=selected.head, where=selected.where)
-    words = "Each tile on its own colour scale; hatched: the own tap, hidden. Point at a tile: its probe."
-    show(source, spec, on_kernel, widget=f"gallery.pre.{page.key}.{hash(spec)}", words=words)
-
-
-def _draw_mosaics(
-    page: Page,
-    table: KernelTable,
-    rows: Sequence[Row],
-    selected: KernelId | None,
-    width: int,
-    kinds: Sequence[tuple[Place | MixPlace, ...]],
-) -> None:
+def _tiles(page: Page, table: KernelTable, rows: Sequence[Row], arranged: Arranged) -> list[Tiles]:
+    """What is drawn of key-query kernels and of head mixing; of the run only what is sorted by it."""
+    kinds: tuple[tuple[Place | MixPlace, ...], ...] = (KEY_QUERY, MIXING)
+    of_run = arranged == "meaning" and page.trace is not None and isinstance(parts.effects_of(page), Absent)
+    width = WIDTH if arranged == "meaning" or page.model.config.n_heads <= FEW_HEADS else WIDE
+    look: Any = {"hide_own": HIDE_OWN.value or arranged == "meaning", "scale": parts.SCALE.value}
+    look |= {"numbers": NUMBERS.value, "width": width, "arranged": arranged}
+    tiles = []
     for kind in kinds:
         places = tuple(place for place in kind if any(row["where"] == place for row in rows))
         if places:
-            look: Any = {"hide_own": HIDE_OWN.value, "scale": parts.SCALE.value, "numbers": NUMBERS.value}
-            if selected:
-                look |= {"layer": selected.layer, "head": selected.head, "where": selected.where}
-            spec = KernelGallery(places, table.query, table.sort, width=width, **look)
-            widget = f"gallery.{kind[0]}.{page.key}.{hash(spec)}"
-            show(parts.weights_source(page), spec, on_kernel, widget=widget)
+            source = source_of(page) if of_run and kind is KEY_QUERY else parts.weights_source(page)
+            spec = KernelGallery(places, table.query, table.sort, **look)
+            tiles.append((source, spec, spec.result(source)))
+    return tiles
 
 
-def _draw_walk(
-    page: Page,
-    table: KernelTable,
-    rows: Sequence[Row],
-    selected: KernelId | None,
-    atlas: tuple[Source, KernelAtlas, Atlas] | None,
+def _first(tiles: Sequence[Tiles]) -> KernelId | None:
+    """The kernel that comes first in the atlas, whatever its group; None where there is no atlas."""
+    order = tiles[0][2].order if tiles else None
+    shown = [kernel_of(row) for row in tiles[0][2].shown] if order else []
+    return next((kernel for kernel in (*order.values, *shown) if kernel in shown), None) if order else None
+
+
+def _draw_tiles(
+    page: Page, source: Source, spec: KernelGallery, result: Gallery, selected: KernelId | None
 ) -> None:
-    """Arrows to the tiles beside the chosen one: in the atlas group by group."""
-    order, stride = [kernel_of(row) for row in rows], page.model.config.n_heads
-    if atlas is not None:
-        source, spec, result = atlas
-        first = [kernel_of(at.row) for at in result.placed]
-        order = [*first, *(kernel for kernel in order if kernel.where in MIXING)]
-        stride = spec.sheet(source, result).columns
-    elif table.query or table.sort != NO_SORT:
-        stride = 1
+    words = None
+    if result.order is not None:
+        caption(f"Sorted by {result.order.words}.")
+        words = "Each tile on its own colour scale; hatched: the own tap, hidden. Point at a tile: its probe."
+    if selected:
+        spec = replace(spec, layer=selected.layer, head=selected.head, where=selected.where)
+    widget = f"gallery.{spec.places[0]}.{page.key}.{hash(spec)}"
+    show(source, spec, on_kernel, widget=widget, words=words)
+
+
+def _draw_walk(tiles: Sequence[Tiles], selected: KernelId | None) -> None:
+    """Arrows to the tiles beside the chosen one, those of head mixing after the others."""
+    order = [kernel_of(row) for _, _, result in tiles for row in result.shown]
+    source, spec, result = tiles[0]
+    stride = spec.sheet(source, result)[0].columns
     at = order.index(selected) if selected in order else None
     steps = (("chevron_left", "Left", -1), ("chevron_right", "Right", 1),
              ("keyboard_arrow_up", "Up", -stride), ("keyboard_arrow_down", "Down", stride))  # fmt: skip

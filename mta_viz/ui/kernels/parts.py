@@ -47,10 +47,7 @@ from mta_viz.ui.shell.widgets import Bases, caption, head_name, layer_label, lay
 
 T = TypeVar("T")
 # By their names in addresses; those beside the bar are drawn as buttons.
-PARTS = {
-    **{"Gallery": "Atlas", "One layer": "One layer", "Over training": "Over training"},
-    "Recurrence": "Recurrence",
-}
+PARTS = {"Gallery": "Atlas"} | {name: name for name in ("One layer", "Over training", "Recurrence")}
 BESIDE = {"Paper figures": ":material/download:", "Definitions": ":material/help:"}
 PART, SCALE = Setting("part", "Gallery"), Setting[Scale]("kernel_scale", "shared")
 ASK_FROM = 1.0  # seconds

@@ -4,7 +4,7 @@ Here: one layer's kernels of all heads with its head mixing; the same over train
 curves; and what names and scores mean.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
@@ -52,7 +52,7 @@ PROBES = (
 
 def draw_kernels(page: Page) -> None:
     """The page's body: only the chosen part is computed."""
-    part = PART.declare(options=list(DRAWS))
+    part = PART.declare(options=[*PARTS, *BESIDE])
     with st.container(horizontal=True, vertical_alignment="center"):
         shown = PARTS | ({part: part} if part in BESIDE else {})
         part = bar("Part", shown, PART, label_visibility="collapsed")
@@ -60,8 +60,9 @@ def draw_kernels(page: Page) -> None:
             if name != part:
                 look: Any = {"key": f"part.{name}", "icon": icon, "type": "tertiary"}
                 st.button(name, on_click=PART.put, args=(name,), **look)
+    draws = (draw_gallery, _draw_layer, _draw_training, draw_recurrence, draw_figures, _draw_definitions)
     with errors_as_messages():
-        DRAWS[part](page)
+        dict(zip((*PARTS, *BESIDE), draws, strict=True))[part](page)
 
 
 def _draw_layer(page: Page) -> None:
@@ -194,13 +195,3 @@ def _names(rate: MeasuredRate) -> str:
 def _percent(share: float) -> str:
     """Two decimals where they tell something beside a bar of 1 %."""
     return f"{share:.2%}" if share < 0.1 else f"{share:.1%}"
-
-
-DRAWS: dict[str, Callable[[Page], None]] = {
-    "Gallery": draw_gallery,
-    "One layer": _draw_layer,
-    "Over training": _draw_training,
-    "Recurrence": draw_recurrence,
-    "Paper figures": draw_figures,
-    "Definitions": _draw_definitions,
-}

@@ -54,13 +54,15 @@ CONTRAST = """() => {
     .reduce((sum, v, at) => sum + v * [0.2126, 0.7152, 0.0722][at], 0);
   const rgba = text => (text.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number);
   const over = ([r, g, b, a = 1], under) => [r, g, b].map((v, at) => v * a + under[at] * (1 - a));
-  const ground = e => e ? over(rgba(getComputedStyle(e).backgroundColor), ground(e.parentElement)) : [255, 255, 255];
+  const ground = e => !e ? [255, 255, 255]
+    : over(rgba(getComputedStyle(e).backgroundColor), ground(e.parentElement));
   const faint = [];
-  for (const e of document.querySelectorAll('.stMain p, .stMain button, .stMain label, .stMain h4, .stMain li')) {
+  for (const e of document.querySelectorAll('.stMain :is(p, button, label, h5, li)')) {
     const own = [...e.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
     const style = getComputedStyle(e);
     if (!own || !e.getClientRects().length || e.closest(':disabled, [aria-disabled=true]')) continue;
-    const under = ground(e), [a, b] = [over(rgba(style.color), under), under].map(light).sort((p, q) => q - p);
+    const under = ground(e), both = [over(rgba(style.color), under), under];
+    const [a, b] = both.map(light).sort((p, q) => q - p);
     const least = parseFloat(style.fontSize) >= 24 ? 3 : 4.5;
     if ((a + 0.05) / (b + 0.05) < least) faint.push(e.textContent.slice(0, 40));
   }

@@ -68,7 +68,7 @@ def remade(figure: Drawn, folder: Path, capsys) -> tuple[str, str]:
     [
         ("app.py", {"tab": "Heads"}, ("attention-map", "stage-strip", "why", "head-tiles")),
         ("app.py", {"tab": "Cells"}, ("top-cells",)),
-        ("pages/kernels.py", {}, ("kernel-atlas", "kernel-gallery", "kernel-probe")),
+        ("pages/kernels.py", {}, ("kernel-gallery", "kernel-probe")),
     ],
 )
 def test_what_a_page_shows_is_made_again_with_its_numbers(

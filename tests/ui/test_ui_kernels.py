@@ -76,7 +76,7 @@ def test_the_atlas_opens_on_the_kernel_that_matters_most_and_says_by_what(open_a
     )
     words, card = said(app), app.markdown
     assert words.index("On your prompt") < words.index("Looks like: ") < words.index("Matters on the task")
-    assert session_of(app).selection.layer is None and any("####" in text.value for text in card)
+    assert session_of(app).selection.layer is None and any("#####" in text.value for text in card)
     first = charts(app)[0]["layout"]["shapes"]
     app.button(key="step.kernel.Right").click().run()
     fine(app)
@@ -118,13 +118,13 @@ def test_a_card_measures_which_way_the_kernel_acts_on_the_prompt(open_app):
 
 
 def test_arrows_walk_the_shown_kernels_to_a_mixing_row(open_app):
-    app = open_app("tiny-mta", "Hello", PAGE, {"arranged": "layer"}, layer=1, head=3, place="pre")
+    app = open_app("tiny-mta", "Hello", PAGE, {"arranged": "layer"}, layer=3, head=3, place="pre")
     app.button(key="step.kernel.Right").click().run()
     fine(app)
-    assert kernel(app) == (1, 0, "post")
+    assert kernel(app) == (3, 0, "post")
     app.button(key="step.kernel.Down").click().run()
     fine(app)
-    assert kernel(app) == (1, 0, "head_pre") and "What each head" not in said(app)
+    assert kernel(app) == (0, 0, "head_pre") and "What each head" not in said(app)
     assert "no probe is needed" in said(app) and len(charts(app)) == 4  # mosaics, row, matrix
 
 
@@ -142,11 +142,11 @@ def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run
     assert "for attention maps open the whole model" in said(app)
 
 
-def test_definitions_are_one_click_from_a_card(open_app):
+def test_definitions_are_one_click_from_the_atlas(open_app):
     app = open_app("tiny-blocks", None, PAGE)
     fine(app)
     assert "A two-row kernel cannot show: diagonal" in said(app)
-    app.button(key="to_definitions").click().run()
+    app.button(key="part.Definitions").click().run()
     fine(app)
     shown = [table.value for table in app.dataframe]
     for table, rates in zip(shown, vars(measured_rates()).values(), strict=True):

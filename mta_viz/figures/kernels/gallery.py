@@ -131,12 +131,12 @@ class Gallery:
     def sheet(self, numbering: int, width: int) -> tiles.Sheet:
         """The tiles and where they lie."""
         if self.order is not None:
-            return tiles.Sheet.grouped(self._groups(self.order, numbering), width=width)
+            return tiles.Sheet.reading(self._groups(self.order, numbering), width=width)
         if self.reordered:
-            each = tuple(tile_of(row, self.layers, numbering) for row in self.shown)
-            return tiles.Sheet.reading(each, width=width)
+            each = [tile_of(row, self.layers, numbering) for row in self.shown]
+            return tiles.Sheet.reading({"": each}, width=width)
         if self.shown[0]["where"] in kernels.MIXING:
-            return tiles.Sheet.reading(tuple(self._matrix_tiles(numbering)), width=width)
+            return tiles.Sheet.reading({"": list(self._matrix_tiles(numbering))}, width=width)
         by_row: dict[str, list[tiles.Tile | None]] = {}
         for row in self.shown:
             name = f"L{row['layer'] + numbering} {BESIDE[kernel_of(row).where]}"

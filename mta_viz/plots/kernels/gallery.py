@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -66,10 +65,9 @@ def common_limit(tiles: Iterable[Tile]) -> float:
 NUMBERS_FROM_PX = 26  # of a cell that has room for its number
 _FRAMES_FROM_PX = 4
 _MAX_CELL_PX, _MIN_CELL_PX, _MAX_PLOT_PX, _READING_PX = 32.0, 2.5, 520, 5.0
-_GROUPED_PX = (6.0, 14.0)  # of a cell under headings: the least, and the most
 _RIGHT, _TOP, _BOTTOM, _MARK_PX, _NAME_PX, _BAR_PX, _HEADING_PX = 12, 52, 8, 14, 13, 8, 22
 _CHAR_PX = 6.2
-_SMALL_PX, _SMALL_CHAR_PX = 9, 5.5  # letters under tiles, and of their names under headings
+_SMALL_PX, _SMALL_CHAR_PX = 9, 5.4  # letters over and under tiles
 
 Box = tuple[int, int, int, int]  # row, column of the top left cell, rows, columns
 
@@ -117,47 +115,35 @@ class Sheet:
         down = max(_MAX_PLOT_PX - words * len(rows), 0) / (len(rows) * self.shape[0])
         self.cell_px = min(across, max(down, cell_range[0]), cell_range[1])
         self.above = 0 if row_names else math.ceil(_NAME_PX / self.cell_px)
-        self.pitch, heading = self.shape[1] + 1, math.ceil(_HEADING_PX / self.cell_px)
-        heights = [self.above + self.shape[0] + self._below(row) for row in rows]
-        ends = accumulate(high + heading * (at in self.headings) for at, high in enumerate(heights))
-        *self.tops, last = [0, *ends]
-        self.tops = [top + heading * (at in self.headings) for at, top in enumerate(self.tops)]
-        self.size = (last, self.columns * self.pitch)
-
-    def _below(self, row: Sequence[Tile | None]) -> int:
-        """Cells under a row for its bars and words; where there are bars, words only if some tile has any."""
-        bars = any(tile.size is not None for tile in row if tile)
-        words = not bars or any(tile.mark for tile in row if tile)
-        return math.ceil((_MARK_PX * words + _BAR_PX * bars) / self.cell_px)
+        bar = _BAR_PX * any(tile.size is not None for tile in self.tiles)
+        self.pitch = (
+            self.above + self.shape[0] + math.ceil((_MARK_PX + bar) / self.cell_px),
+            self.shape[1] + 1,
+        )
+        heading = math.ceil(_HEADING_PX / self.cell_px)
+        passed = [sum(at <= row for at in self.headings) for row in range(len(rows))]
+        self.tops = [row * self.pitch[0] + heading * above for row, above in enumerate(passed)]
+        self.size = (self.tops[-1] + self.pitch[0], self.columns * self.pitch[1])
 
     @classmethod
-    def reading(cls, tiles: Sequence[Tile], *, width: int = 900) -> "Sheet":
-        """The tiles one after the other, with as many columns as leave the largest cells."""
+    def reading(cls, groups: Mapping[str, Sequence[Tile]], *, width: int = 900) -> "Sheet":
+        """The tiles in order, with as many columns as leave the largest cells; a heading over each group."""
+        tiles = [tile for group in groups.values() for tile in group]
         shape = _largest_shape(tiles)
-        name_px = max(len(tile.name) for tile in tiles) * _CHAR_PX
+        name_px = max(len(tile.name) + 1 for tile in tiles) * _SMALL_CHAR_PX
         room, best = width - 2 * _RIGHT, (0.0, 1)
         most = max(1, int(room / max((shape[1] + 1) * _READING_PX, name_px)))
         for columns in range(1, min(most, len(tiles)) + 1):
-            rows = math.ceil(len(tiles) / columns)
+            rows = sum(math.ceil(len(group) / columns) for group in groups.values())
             down = max(_MAX_PLOT_PX - _words_px(()) * rows, 0) / (rows * shape[0])
             cell = min(room / (columns * (shape[1] + 1)), max(down, _READING_PX), _MAX_CELL_PX)
             best = max(best, (cell, columns))
         columns, wide = best[1], max(best[0], name_px / (shape[1] + 1))
-        return cls(_chunks(tiles, columns), width=width, cell_range=(wide, wide))
-
-    @classmethod
-    def grouped(cls, groups: Mapping[str, Sequence[Tile]], *, width: int) -> "Sheet":
-        """Under each heading its tiles one after the other, wide enough for their names."""
-        tiles = [tile for group in groups.values() for tile in group]
-        name_px = max(len(tile.name) + 1 for tile in tiles) * _SMALL_CHAR_PX
-        room, pitch = width - 2 * _RIGHT, _largest_shape(tiles)[1] + 1
-        columns = max(1, int(room / max(pitch * _GROUPED_PX[0], name_px)))
-        cell = min(room / (columns * pitch), _GROUPED_PX[1])
-        rows, headings = [], dict[int, str]()
+        chunks, headings = list[Sequence[Tile]](), dict[int, str]()
         for words, group in groups.items():
-            headings[len(rows)] = words
-            rows += _chunks(group, columns)
-        return cls(rows, width=width, cell_range=(cell, cell), headings=headings)
+            headings |= {len(chunks): words} if words else {}
+            chunks += [group[start : start + columns] for start in range(0, len(group), columns)]
+        return cls(chunks, width=width, cell_range=(wide, wide), headings=headings)
 
     def placed(self) -> Iterable[tuple[Tile, int, int]]:
         """Every tile with the row and column of its top left cell; last rows (query 0) are level."""
@@ -166,7 +152,7 @@ class Sheet:
                 if tile is not None:
                     height, wide = tile.values.shape
                     top = self.tops[r] + self.above + self.shape[0] - height
-                    yield tile, top, c * self.pitch + (self.shape[1] - wide) // 2
+                    yield tile, top, c * self.pitch[1] + (self.shape[1] - wide) // 2
 
     def box(self, target_id: str) -> Box | None:
         """(row, column, rows, columns) of a target; None when it is not on the sheet."""
@@ -175,10 +161,6 @@ class Sheet:
                 if target.id == target_id:
                     return row + target.first, column, target.last - target.first + 1, tile.values.shape[1]
         return None
-
-
-def _chunks(tiles: Sequence[Tile], columns: int) -> list[Sequence[Tile]]:
-    return [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
 
 
 def _largest_shape(tiles: Sequence[Tile]) -> tuple[int, int]:
@@ -273,7 +255,7 @@ def _bars(sheet: Sheet) -> Iterable[go.Scatter]:
 
 def _words(sheet: Sheet) -> Iterable[go.Scatter]:
     placed = [(tile, row, column, *tile.values.shape) for tile, row, column in sheet.placed()]
-    room = int(sheet.pitch * sheet.cell_px / _SMALL_CHAR_PX)  # letters that fit under a tile
+    room = int(sheet.pitch[1] * sheet.cell_px / _SMALL_CHAR_PX)  # letters that fit under a tile
     kinds: dict[tuple[str, int, str], list[tuple[float, float, str]]] = {
         ("bottom center", _SMALL_PX, theme.INK): [
             (
@@ -288,7 +270,7 @@ def _words(sheet: Sheet) -> Iterable[go.Scatter]:
             for tile, row, column, height, wide in placed
             if tile.note
         ],
-        ("top right", _SMALL_PX if sheet.headings else 10, theme.INK): [
+        ("top right", _SMALL_PX, theme.INK): [
             (column - 0.5, row - 0.5, tile.name) for tile, row, column, *_ in placed if not sheet.row_names
         ],
         ("top right", 12, theme.INK): [
@@ -318,9 +300,9 @@ def _targets(sheet: Sheet) -> go.Scatter:
 def _add_axes(parts: Parts, sheet: Sheet) -> None:
     bare = {"showline": False, "mirror": False, "ticks": "", "fixedrange": True}
     middle = (sheet.shape[1] - 1) / 2
-    columns = {at * sheet.pitch + middle: name for at, name in enumerate(sheet.column_names)}
+    columns = {at * sheet.pitch[1] + middle: name for at, name in enumerate(sheet.column_names)}
     rows = {sheet.tops[at] + (sheet.shape[0] - 1) / 2: name for at, name in enumerate(sheet.row_names)}
-    tile_px = max(sheet.pitch, sheet.above + sheet.shape[0]) * sheet.cell_px
+    tile_px = max(sheet.pitch) * sheet.cell_px
     parts.layout |= {
         "xaxis": theme.axis(range=(-0.5, sheet.size[1] - 0.5), side="top", **theme.ticks(columns), **bare),
         "yaxis": theme.axis(range=(sheet.size[0] - 0.5, -0.5), **theme.ticks(rows), **bare),

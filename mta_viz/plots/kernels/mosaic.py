@@ -22,7 +22,7 @@ from mta_viz.plots.parts import Parts
 
 Scale = Literal["shared", "own"]
 _GAP = 2
-LATER_KEYS = "Later keys are used only if they are not after the query they are read for."
+LATER_KEYS = "Later keys count only where they are not after their query."
 DOTTED = {"color": theme.INK, "width": 1, "dash": "dot"}
 
 

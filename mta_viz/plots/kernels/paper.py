@@ -103,7 +103,7 @@ def mixing_figure(stack: MixingOverLayers, *, width: Width = "page", numbering_f
         for layer, groups in zip(stack.layers, stack.matrices, strict=True)
     ]
     if n_groups == 1:
-        sheet = Sheet.reading([row[0] for row in rows], width=width_px(width))
+        sheet = Sheet.reading({"": [row[0] for row in rows]}, width=width_px(width))
     else:
         names = [_heads(group * size + numbering_from, size) for group in range(n_groups)]
         layers = [row[0].name for row in rows]

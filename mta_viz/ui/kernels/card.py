@@ -73,13 +73,12 @@ def draw_card(page: Page, kernel: KernelId) -> None:
             state.select(layer=kernel.layer, head=kernel.head, stage=MADE_BY[kernel.where].value.key)
             st.switch_page(next(iter(PAGES)))
         draw_test_button(kernel, "card.test")
-        parts.open_definitions("card.definitions")
     st.markdown("**On your prompt**")
     if kernel.where in KEY_QUERY:
         place: Place = "pre" if kernel.where == "pre" else "post"
         _draw_kernel(page, figures.card_kernel(source, kernel), place, heading)
     else:
-        heading.markdown(f"#### {plain(title(kernel, row, None, source.numbering))}")
+        heading.markdown(f"##### {plain(title(kernel, row, None, source.numbering))}")
         parts.draw_prompt(page, kernel)
         _draw_mixing(source, kernel, row, "head_pre" if kernel.where == "head_pre" else "head_post")
     parts.draw_matters(page, kernel)
@@ -116,7 +115,7 @@ def _draw_kernel(page: Page, card: CardKernel, where: Place, heading: DeltaGener
     probe = None if trouble else probe_of(card.row["shape"])
     result = None if probe is None else draw(probed, KernelProbe(*place, probe)).result
     acts = None if result is None else result.acts
-    heading.markdown(f"#### {plain(title(kernel, card.row, acts, source.numbering, measured))}")
+    heading.markdown(f"##### {plain(title(kernel, card.row, acts, source.numbering, measured))}")
     if trouble:
         heading.warning(plain(trouble))
     parts.draw_prompt(page, kernel)

@@ -245,9 +245,7 @@ def _draw_verdict(page: Page, source: Source) -> None:
     rows, config = kernel_rows(source), page.model.config
     counts = source.remember(lambda: shape_counts(rows), "shape counts")
     if counts.kernels:
-        with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
-            st.text(verdict_line(counts), width="stretch")
-            parts.open_definitions("to_definitions")
+        st.text(verdict_line(counts), width="stretch")
     without = [at for at in range(config.n_layers) if not (config.kernels(at).pre or config.kernels(at).post)]
     if without:
         caption(f"No key-query kernel in L{layer_list(without, page.numbering)}.")

@@ -4,7 +4,7 @@ Owns the pickers and the preview; and every kernel of the model in one file.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -47,12 +47,6 @@ NAME_A_SPAN = (
     "This prompt has no named span to cut the map to. On the Attention page find a text in it and name it; "
     "its keys are then offered here."
 )
-
-
-@dataclass
-class _MapHead:
-    # The run and place whose head the visitor was shown; of another one the strongest is shown at first.
-    of: tuple[str, Place] | None = None
 
 
 def draw_figures(page: Page) -> None:
@@ -152,17 +146,13 @@ def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, 
 
 
 def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, int]:
-    """The selected head, where this page was given one; else the one that attends most to the keys."""
-    config, view, shown = page.model.config, state.selection(), state.part(_MapHead)
+    """The chosen head, where one is chosen; else the one that attends most to the keys."""
+    config, view = page.model.config, state.selection()
     strongest = show.source_of(page).remember(
         lambda: strongest_head(page.trace, rows, keys, where), "strongest head", rows, keys, where
     )
-    opened = state.session().link.opened_with  # the address that may name the head of this figure
-    linked = opened.get("figure") == "kernel-map" and {"l", "h"} <= set(opened)
-    chosen = shown.of == (page.key, where) or (shown.of is None and linked)
-    layer, head = (view.layer, view.head or 0) if chosen and view.layer is not None else strongest
+    layer, head = strongest if view.layer is None or view.head is None else (view.layer, view.head)
     layer, head = min(layer, config.n_layers - 1), min(head, config.n_heads - 1)
-    shown.of = (page.key, where)
     state.select(layer=layer, head=head)
     name = head_name(strongest[0], strongest[1], page.numbering)
     with st.container(horizontal=True, vertical_alignment="bottom"):

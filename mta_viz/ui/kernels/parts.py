@@ -68,13 +68,6 @@ def select_kernel(kernel: KernelId) -> None:
     state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
 
 
-def open_definitions(key: str) -> None:
-    """A button that goes to what the scores and names mean."""
-    words, icon = "What every score and name means, and how often each is wrong.", ":material/menu_book:"
-    then = partial(PART.put, "Definitions")
-    st.button("Definitions", key=key, type="tertiary", icon=icon, on_click=then, help=words)
-
-
 def has_kernels(page: Page) -> bool:
     """Whether any layer has key-query kernels or mixes heads; says so where none does."""
     config = page.model.config

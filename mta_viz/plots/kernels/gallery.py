@@ -66,8 +66,8 @@ NUMBERS_FROM_PX = 26  # of a cell that has room for its number
 _FRAMES_FROM_PX = 4
 _MAX_CELL_PX, _MIN_CELL_PX, _MAX_PLOT_PX, _READING_PX = 32.0, 2.5, 520, 5.0
 _RIGHT, _TOP, _BOTTOM, _MARK_PX, _NAME_PX, _BAR_PX, _HEADING_PX = 12, 52, 8, 14, 13, 8, 22
-_CHAR_PX = 6.2
-_SMALL_PX, _SMALL_CHAR_PX = 9, 5.4  # letters over and under tiles
+_CHAR_PX = 6.05
+_SMALL_PX, _SMALL_CHAR_PX = 9, 5.4  # letters under tiles
 
 Box = tuple[int, int, int, int]  # row, column of the top left cell, rows, columns
 
@@ -115,11 +115,9 @@ class Sheet:
         down = max(_MAX_PLOT_PX - words * len(rows), 0) / (len(rows) * self.shape[0])
         self.cell_px = min(across, max(down, cell_range[0]), cell_range[1])
         self.above = 0 if row_names else math.ceil(_NAME_PX / self.cell_px)
-        bar = _BAR_PX * any(tile.size is not None for tile in self.tiles)
-        self.pitch = (
-            self.above + self.shape[0] + math.ceil((_MARK_PX + bar) / self.cell_px),
-            self.shape[1] + 1,
-        )
+        self.bar_px = _BAR_PX * any(tile.size is not None for tile in self.tiles)
+        below = math.ceil((_MARK_PX + self.bar_px) / self.cell_px)
+        self.pitch = (self.above + self.shape[0] + below, self.shape[1] + 1)
         heading = math.ceil(_HEADING_PX / self.cell_px)
         passed = [sum(at <= row for at in self.headings) for row in range(len(rows))]
         self.tops = [row * self.pitch[0] + heading * above for row, above in enumerate(passed)]
@@ -130,7 +128,7 @@ class Sheet:
         """The tiles in order, with as many columns as leave the largest cells; a heading over each group."""
         tiles = [tile for group in groups.values() for tile in group]
         shape = _largest_shape(tiles)
-        name_px = max(len(tile.name) + 1 for tile in tiles) * _SMALL_CHAR_PX
+        name_px = max(len(tile.name) + 1 for tile in tiles) * _CHAR_PX
         room, best = width - 2 * _RIGHT, (0.0, 1)
         most = max(1, int(room / max((shape[1] + 1) * _READING_PX, name_px)))
         for columns in range(1, min(most, len(tiles)) + 1):
@@ -239,16 +237,14 @@ def _cells(sheet: Sheet, look: Look, limit: float, spare: float) -> go.Heatmap:
 
 def _bars(sheet: Sheet) -> Iterable[go.Scatter]:
     """A line under each tile as long as the tile, and on it the bar."""
-    sized = [
-        (row + tile.values.shape[0] + 4 / sheet.cell_px, column, tile) for tile, row, column in sheet.placed()
-    ]
-    sized = [(row - 0.5, column - 0.5, tile) for row, column, tile in sized if tile.size is not None]
-    y = [at for row, _, _ in sized for at in (row, row, None)]
-    for color, whole in ((theme.MASKED_LINE, True), (theme.INK, False)) if sized else ():
-        ends = [
-            column + tile.values.shape[1] * (1.0 if whole else tile.size or 0.0) for _, column, tile in sized
-        ]
-        x = [at for (_, column, _), end in zip(sized, ends, strict=True) for at in (column, end, None)]
+    sized = [(tile, row + tile.values.shape[0], column) for tile, row, column in sheet.placed()]
+    sized = [at for at in sized if at[0].size is not None]
+    y = [row - 0.5 + 4 / sheet.cell_px for _, row, _ in sized for _ in range(3)]
+    for color, most in ((theme.MASKED_LINE, False), (theme.INK, True)) if sized else ():
+        shares = [tile.size or 0.0 if most else 1.0 for tile, _, _ in sized]
+        wide = [tile.values.shape[1] * share for (tile, _, _), share in zip(sized, shares, strict=True)]
+        starts = [column - 0.5 for _, _, column in sized]
+        x = [at for start, length in zip(starts, wide, strict=True) for at in (start, start + length, None)]
         line = {"color": color, "width": 5}
         yield go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", cliponaxis=False)
 
@@ -256,21 +252,19 @@ def _bars(sheet: Sheet) -> Iterable[go.Scatter]:
 def _words(sheet: Sheet) -> Iterable[go.Scatter]:
     placed = [(tile, row, column, *tile.values.shape) for tile, row, column in sheet.placed()]
     room = int(sheet.pitch[1] * sheet.cell_px / _SMALL_CHAR_PX)  # letters that fit under a tile
+    drop = sheet.bar_px / sheet.cell_px
     kinds: dict[tuple[str, int, str], list[tuple[float, float, str]]] = {
         ("bottom center", _SMALL_PX, theme.INK): [
-            (
-                column + (wide - 1) / 2,
-                row + height - 0.2 + _bar_cells(sheet, tile),
-                theme.cut(tile.mark, room),
-            )
+            (column + (wide - 1) / 2, row + height - 0.2 + drop, theme.cut(tile.mark, room))
             for tile, row, column, height, wide in placed
+            if tile.mark
         ],
         ("middle center", 9, theme.BAD_COLOR): [
             (column + (wide - 1) / 2, row + (height - 1) / 2, tile.note)
             for tile, row, column, height, wide in placed
             if tile.note
         ],
-        ("top right", _SMALL_PX, theme.INK): [
+        ("top right", 10, theme.INK): [
             (column - 0.5, row - 0.5, tile.name) for tile, row, column, *_ in placed if not sheet.row_names
         ],
         ("top right", 12, theme.INK): [
@@ -283,10 +277,6 @@ def _words(sheet: Sheet) -> Iterable[go.Scatter]:
             font = {"size": size, "color": color} | ({} if size == 12 else {"family": theme.MONO})
             look = {"textposition": where, "textfont": font, "hoverinfo": "skip", "cliponaxis": False}
             yield go.Scatter(x=x, y=y, text=texts, mode="text", **look)
-
-
-def _bar_cells(sheet: Sheet, tile: Tile) -> float:
-    return 0.0 if tile.size is None else _BAR_PX / sheet.cell_px
 
 
 def _targets(sheet: Sheet) -> go.Scatter:

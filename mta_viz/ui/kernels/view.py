@@ -21,7 +21,7 @@ from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line
 from mta_viz.ui.kernels.paper import draw_figures
-from mta_viz.ui.kernels.parts import BESIDE, PART, PARTS, weights_source
+from mta_viz.ui.kernels.parts import BESIDE, CARD_WIDTH, PART, PARTS, weights_source
 from mta_viz.ui.kernels.recurrence import draw_recurrence
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
@@ -78,15 +78,18 @@ def _draw_layer(page: Page) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
         scale = parts.pick_scale(labelled=True)
-    for where, mix in zip(KEY_QUERY, MIXING, strict=True):
+    for where in KEY_QUERY:
         if layer in layers_having(config, where):
             show(weights_source(page), figures.LayerKernels(layer, where, scale), widget=f"kernels.{where}")
         else:
             caption(parts.missing_text(page, layer, where))
-        if layer in layers_having(config, mix):
-            show(weights_source(page), figures.LayerMixing(layer, mix), widget=f"mixing.{mix}")
-        else:
-            caption(f"Heads are not mixed {WHERE[mix]} in this model.")
+    with st.container(horizontal=True, gap="small"):
+        for mix in MIXING:
+            with st.container(width=CARD_WIDTH):
+                if layer in layers_having(config, mix):
+                    show(weights_source(page), figures.LayerMixing(layer, mix), widget=f"mixing.{mix}")
+                else:
+                    caption(f"Heads are not mixed {WHERE[mix]} in this model.")
 
 
 def layers_with_kernels(config: ModelConfig) -> list[int]:

@@ -1,9 +1,9 @@
-"""How long the kernel gallery takes to be drawn in a real browser, at the paper's 880M shape.
+"""How long the kernel atlas takes to be drawn in a real browser, at the paper's 880M shape.
 
     python -m benchmarks.gallery [--repeats 5]
 
 Writes a model with that many kernels (6 layers x 16 heads x 2 of 6 x 11, mixing in 24 layers) and random
-taps. Prints medians of: `warm page`, from choosing Gallery to both mosaics drawn, the page and its libraries
+taps. Prints medians of: `warm page`, from choosing Atlas to both mosaics drawn, the page and its libraries
 loaded and the model read; `tile`, from a click on a tile to that kernel's card. Needs a chromium.
 """
 
@@ -47,7 +47,7 @@ def _draw(page: Page) -> float:
     page.wait_for_function("!document.querySelector('.st-key-gallery')")
     settle(page)
     start = time.perf_counter()
-    page.get_by_role("radio", name="Gallery", exact=True).click()
+    page.get_by_role("radio", name="Atlas", exact=True).click()
     page.wait_for_function(MOSAICS)
     page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     seconds = time.perf_counter() - start

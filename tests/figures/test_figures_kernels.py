@@ -15,7 +15,8 @@ from mta_viz.analysis.attention.matches import COLUMNS
 from mta_viz.analysis.attention.measuring_matches import measure_matches
 from mta_viz.analysis.cause.effects import FILE, Effect, Effects, Estimate, write_effects
 from mta_viz.analysis.kernels.kernels import KernelId
-from mta_viz.analysis.kernels.table import kernel_frame
+from mta_viz.analysis.kernels.naming import IDENTITY
+from mta_viz.analysis.kernels.table import kernel_frame, kernel_of
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
@@ -24,12 +25,14 @@ from mta_viz.errors import MtaVizError
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import OLDER
+from mta_viz.figures.kernels.atlas import also, group_of
 from mta_viz.figures.kernels.card import card_kernel
-from mta_viz.figures.kernels.gallery import kernel_rows
+from mta_viz.figures.kernels.gallery import kernel_rows, target_id
 from mta_viz.figures.kernels.layer import NoHistory
 from mta_viz.figures.kernels.paper import every_kernel
 from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.plots.kernels.gallery import Look, common_limit
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import capture, load
 from tests.analysis import test_finetuning_run as finetuning
@@ -209,7 +212,72 @@ def test_one_kernel_is_framed_on_a_copy(tiny):
 
 
 def test_broken_kernels_are_named_on_their_tile(models):
-    assert {"NaN/inf: 1", "!"} <= set(texts(figure("kernel-gallery", load(models / "tiny-nan"))))
+    assert {"NaN/inf: 1", "broken"} <= set(texts(figure("kernel-gallery", load(models / "tiny-nan"))))
+
+
+def headings(drawn) -> list[str]:
+    return [text for text in texts(drawn) if text.startswith("<b>")]
+
+
+def atlas(source: HookedMTA | Trace, **more: Any):
+    return figure("kernel-gallery", source, arranged="meaning", **more)
+
+
+def test_the_atlas_groups_kernels_by_their_first_name_and_marks_their_size(odd):
+    drawn = atlas(odd, places=("pre",))
+    assert headings(drawn)[0] == "<b>Diagonal</b>: sequence match" and "<b>Broken</b>" in headings(drawn)[-1]
+    assert (
+        ids(drawn)[0] == "pre 1 3" and len(ids(drawn)) == 8 and set(ids(drawn)[-2:]) == {"pre 1 1", "pre 1 2"}
+    )
+    taps = odd.state_dict()[LAYER + "kernel_pre"][3].double().numpy()
+    after = sum(taps[5 - lag, 5 - lag] for lag in range(6))
+    targets = next(trace for trace in drawn.figure.data if trace.meta == "targets")
+    assert f"sequence probe: +1 before, {after:+.3g} after" in targets.text[0]
+    assert "probe" not in targets.text[-1]
+    bars = [trace for trace in drawn.figure.data if trace.type == "scatter" and trace.line.width == 5]
+    (whole, bar) = [trace.x[1] - trace.x[0] for trace in bars]
+    assert whole == pytest.approx(11) and bar == pytest.approx(11)  # the largest change: as wide as its tile
+    assert bars[1].x[4] - bars[1].x[3] < 11
+
+
+def test_the_atlas_is_sorted_by_effects_else_by_the_run_else_by_size(tiny):
+    size = atlas(tiny)
+    assert size.result.order.by == "size" and "the size of the change" in size.caption
+    rows = [row for row in kernel_rows(Source(tiny)) if row["where"] in ("pre", "post")]
+    largest = max(rows, key=lambda row: row["distance_from_identity"])
+    assert next(iter(size.result.order.values)) == kernel_of(largest)
+    gain = atlas(capture(tiny, NEEDLE)).result.order
+    assert gain.by == "gain" and gain.words.startswith("what each adds") and "“Oslo” on" in gain.words
+    assert list(gain.values.values()) == sorted(gain.values.values(), reverse=True)
+    own = atlas(capture(tiny, "Nothing is asked.")).result.order
+    assert own.by == "gain" and "which the answer rests on" in own.words
+    column = atlas(tiny, sort="diagonal").result
+    assert column.order.values[kernel_of(column.shown[0])] == column.shown[0]["diagonal"]
+
+
+def test_measured_effects_sort_each_group_and_stand_on_the_tiles():
+    drawn = atlas(load(ASSETS / "blocks-n5-mta"))
+    order, shown = drawn.result.order, drawn.result.shown
+    assert order.by == "effect" and "nats, mean over 500 samples" in drawn.caption
+    groups = [group_of(row) for row in shown]
+    lost = [
+        order.values[kernel_of(row)] for row, group in zip(shown, groups, strict=True) if group == groups[-1]
+    ]
+    assert lost == sorted(lost) and len(lost) > 2
+    assert next(iter(order.values.values())) == min(order.values.values())
+    assert f"L2 H0 {order.values[KernelId(2, 0, 'pre')]:.2f}".replace("-", "−") in texts(drawn)
+
+
+def test_a_kernel_says_its_other_names_and_an_identity_shows_its_own_tap():
+    drawn = atlas(load(ASSETS / "needle-mta"))
+    for row in drawn.result.shown:
+        names = (row["names"] or "").count(";") + bool(row["names"])
+        assert also(row).count("+") == (names if row["faint"] else max(names - 1, 0))
+    identity = next(row for row in drawn.result.shown if row["shape"] == IDENTITY)
+    tiles = drawn.result.sheet(0, 470).tiles
+    tile = next(tile for tile in tiles if tile.targets[0].id == target_id(kernel_of(identity)))
+    assert tile.faint and common_limit([tile]) >= 1
+    assert not Look(own_scale=True).hides(tile) and Look().hides(tile)
 
 
 def test_the_paper_s_large_shape_is_drawn_and_says_that_numbers_do_not_fit(models):

@@ -46,19 +46,20 @@ def test_the_shared_scale_comes_from_the_other_taps_of_all_heads() -> None:
 def test_own_scales_are_printed_on_the_tiles() -> None:
     figure = kernel_grid(kernels(two_heads()), "pre", layer=0, scale="own")
     assert (heat(figure).zmin, heat(figure).zmax) == (-1, 1)
-    assert "±0.5" in words(figure) and "±0.02" in words(figure)
-    # The tap 0.02 of the second head is at its own limit.
-    assert np.isclose(heat(figure).z, 1.0).any()
+    assert "±0.5" in words(figure) and "±1" in words(figure)  # the second head is near the identity
+    assert np.isclose(heat(figure).z, 0.02).any()
 
 
-def test_the_limit_leaves_the_own_tap_out_but_dust_is_not_blown_up() -> None:
+def test_the_limit_leaves_the_own_tap_out_but_an_identity_s_noise_is_not_blown_up() -> None:
     taps = np.zeros((1, 2, 3), np.float32)
     taps[0, 1, 1] = 1.0
-    assert tap_limit(taps, (1, 1)) == 0.01
-    taps[0, 0, 0] = 1e-7
-    assert tap_limit(taps, (1, 1)) == 0.01
+    assert tap_limit(taps, (1, 1)) == 1.0
+    taps[0, 0, 0] = 0.2  # 4 % of the energy
+    assert tap_limit(taps, (1, 1)) == 1.0
     taps[0, 0, 0] = np.nan
-    assert tap_limit(taps, (1, 1)) == 0.01
+    assert tap_limit(taps, (1, 1)) == 1.0
+    taps[0, 0, 0] = 0.3
+    assert tap_limit(taps, (1, 1)) == 0.5
 
 
 def test_axes_are_offsets_now_at_the_bottom() -> None:
@@ -125,7 +126,7 @@ def test_the_mixing_limit_comes_from_other_heads() -> None:
     mixing = torch.tensor([[[1.0, -0.62], [0.1, 0.98]]])
     cells = heat(head_mixing(kernels(mixing=mixing), "head_post", 0))
     assert (cells.zmin, cells.zmax) == (-1, 1)
-    assert heat(head_mixing(kernels(mixing=torch.eye(2)[None] * 3), "head_post", 0)).zmax == 0.05
+    assert heat(head_mixing(kernels(mixing=torch.eye(2)[None] * 3), "head_post", 0)).zmax == 5
 
 
 def test_equal_tokens_are_two_bars() -> None:

@@ -69,7 +69,7 @@ def remade(figure: Drawn, folder: Path, capsys) -> tuple[str, str]:
         ("app.py", {"tab": "Difference"}, ("attention-map", "stage-strip", "why")),
         ("app.py", {"tab": "Heads", "heads as": "maps"}, ("head-tiles",)),
         ("app.py", {"tab": "Cells"}, ("top-cells",)),
-        ("pages/kernels.py", {}, ("kernel-gallery",)),
+        ("pages/kernels.py", {}, ("kernel-gallery", "kernel-probe")),
     ],
 )
 def test_what_a_page_shows_is_made_again_with_its_numbers(

@@ -40,8 +40,7 @@ def test_the_gallery_is_filtered_and_an_unread_query_says_where(open_app):
     assert "No key-query kernel in L0, 2" in said(app) and len(app.dataframe[-1].value) == 48
     app.text_input(key="widget.kernel_query").set_value("layer >= 3 and post, head != 1").run()
     fine(app)
-    (chart,) = charts(app)
-    assert ids(chart) == ["post 3 0", "post 3 2", "post 3 3"]
+    assert sorted(ids(charts(app)[0])) == ["post 3 0", "post 3 2", "post 3 3"]
     assert list(app.dataframe[-1].value["head"]) == [0, 2, 3]
     app.text_input(key="widget.kernel_query").set_value("layer > 99").run()
     fine(app)
@@ -54,9 +53,9 @@ def test_the_gallery_is_filtered_and_an_unread_query_says_where(open_app):
 def test_an_address_opens_a_card_whose_buttons_go_on(open_app):
     app = open_app("tiny-mta", "Hello", PAGE, layer=3, head=2, place="post")
     fine(app)
-    assert "L3 H2 post" in said(app) and "L3 H2 · after the softmax" in said(app)
+    assert "tiny-mta · L3 H2 · after the softmax" in said(app)
     assert [len(chart["layout"].get("shapes", [])) for chart in charts(app)[:2]] == [2, 0]
-    assert len(charts(app)) == 6  # two mosaics, taps, scores, probe, nearest kernels
+    assert len(charts(app)) == 6  # atlas, head mixing, taps, probe, scores, nearest kernels
     assert "The next token “" in said(app)  # measured at once on a short prompt
     app.toggle(key="widget.hide_own_tap").set_value(True)
     app.toggle(key="widget.card_frequency").set_value(True)
@@ -67,6 +66,41 @@ def test_an_address_opens_a_card_whose_buttons_go_on(open_app):
     app.button(key="card.open.0").click().run()
     fine(app)
     assert kernel(app) != (3, 2, "post")
+
+
+def test_the_atlas_opens_on_the_kernel_that_matters_most_and_says_by_what(open_app, monkeypatch):
+    app = open_app("tiny-mta", NEEDLE, PAGE)
+    fine(app)
+    assert "Sorted by what each adds to the last token's share of the needle “Oslo” on this prompt." in said(
+        app
+    )
+    words, card = said(app), app.markdown
+    assert words.index("On your prompt") < words.index("Looks like: ") < words.index("Matters on the task")
+    assert session_of(app).selection.layer is None and any("#####" in text.value for text in card)
+    first = charts(app)[0]["layout"]["shapes"]
+    app.button(key="step.kernel.Right").click().run()
+    fine(app)
+    assert charts(app)[0]["layout"]["shapes"] != first and kernel(app)[0] is not None
+    monkeypatch.delenv("MTA_VIZ_MODELS", raising=False)
+    app = app_at(PAGE, ck="blocks-n5-mta").run()
+    fine(app)
+    assert "Sorted by what the answer loses without each" in said(app) and "of the blocks task" in said(app)
+
+
+def test_old_addresses_of_the_page_lead_to_their_kernels(open_app):
+    old = {
+        "kernel_query": "layer >= 3",
+        "kernel_sort": "diagonal",
+        "kernel_places": "post",
+        "kernel_scale": "own",
+    }
+    app = open_app("tiny-mta", "Hello", PAGE, old | {"part": "Gallery", "hide_own": "false"}, layer=3, head=2)
+    fine(app)
+    assert "could not be restored" not in said(app) and len(ids(charts(app)[0])) == 4
+    assert kernel(app) == (3, 2, "pre")
+    app = open_app("tiny-mta", "Hello", PAGE, {"arranged": "layer", "kernel_numbers": "true"})
+    fine(app)
+    assert "Colour: one scale to" in said(app) and len(charts(app)) == 2
 
 
 def test_a_card_measures_which_way_the_kernel_acts_on_the_prompt(open_app):
@@ -84,13 +118,13 @@ def test_a_card_measures_which_way_the_kernel_acts_on_the_prompt(open_app):
 
 
 def test_arrows_walk_the_shown_kernels_to_a_mixing_row(open_app):
-    app = open_app("tiny-mta", "Hello", PAGE, layer=1, head=3, place="pre")
+    app = open_app("tiny-mta", "Hello", PAGE, {"arranged": "layer"}, layer=3, head=3, place="pre")
     app.button(key="step.kernel.Right").click().run()
     fine(app)
-    assert kernel(app) == (1, 0, "post")
+    assert kernel(app) == (3, 0, "post")
     app.button(key="step.kernel.Down").click().run()
     fine(app)
-    assert kernel(app) == (1, 0, "head_pre") and "What each head" not in said(app)
+    assert kernel(app) == (0, 0, "head_pre") and "What each head" not in said(app)
     assert "no probe is needed" in said(app) and len(charts(app)) == 4  # mosaics, row, matrix
 
 
@@ -108,11 +142,11 @@ def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run
     assert "for attention maps open the whole model" in said(app)
 
 
-def test_definitions_are_one_click_from_a_card(open_app):
+def test_definitions_are_one_click_from_the_atlas(open_app):
     app = open_app("tiny-blocks", None, PAGE)
     fine(app)
     assert "A two-row kernel cannot show: diagonal" in said(app)
-    app.button(key="to_definitions").click().run()
+    app.button(key="part.Definitions").click().run()
     fine(app)
     shown = [table.value for table in app.dataframe]
     for table, rates in zip(shown, vars(measured_rates()).values(), strict=True):

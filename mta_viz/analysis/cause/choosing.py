@@ -49,15 +49,18 @@ def measured_kernel(model: HookedMTA, tokens: Tokens) -> KernelId | None:
 
 def kernel_of_most_gain(finder: Finder) -> KernelId | None:
     """The kernel after which the span's share has risen most; None in a model without kernels."""
-    best: tuple[float, KernelId] | None = None
+    gains = kernel_gains(finder)
+    return max(gains, key=gains.__getitem__, default=None)
+
+
+def kernel_gains(finder: Finder) -> dict[KernelId, float]:
+    """What each key-query kernel adds to the span's share, where that is a number."""
+    gains: dict[KernelId, float] = {}
     for where, (before, after) in AROUND.items():
-        gains = finder.share(after) - finder.share(before)
-        if bool(gains.isfinite().any()):
-            layer, head = divmod(int(gains.nan_to_num(-2.0).argmax()), gains.shape[1])
-            gain = float(gains[layer, head])
-            if best is None or gain > best[0]:
-                best = gain, KernelId(layer, head, where)
-    return None if best is None else best[1]
+        rise = finder.share(after) - finder.share(before)
+        places = rise.isfinite().nonzero().tolist()
+        gains |= {KernelId(layer, head, where): float(rise[layer, head]) for layer, head in places}
+    return gains
 
 
 def answer_span(meter: AnswerMeter) -> Span:

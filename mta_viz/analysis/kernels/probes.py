@@ -303,6 +303,20 @@ class _Level:
         return ProbeResult(**maps, **finding, level=self.measured)
 
 
+def read_off(
+    kernel: Float[Array, "c_q c_k"], offsets: Offsets, probe: str
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The scores of a probe's map where it is read, and what a finite kernel as it is makes of them."""
+    kernels = np.asarray(kernel, np.float64)[None]
+    if probe in GAINS:
+        stimulus = gain(probe, offsets, _best_box(kernels, offsets)[0] if probe == "patch" else None)
+    else:
+        stimulus = run_map(offsets) if probe == EDGES else spike_map(offsets)
+    maps = (stimulus.scores, answers(kernels, offsets, stimulus.scores)[0])
+    before, after = (tuple(float(side[cell]) for cell in stimulus.read_at) for side in maps)
+    return before, after
+
+
 def probe_values(kernels: Kernels, offsets: Offsets, probe: str) -> PerKernel:
     """The measured number of each of many finite kernels, to rank them; NaN for a kernel of zeros.
 

@@ -8,7 +8,7 @@ from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.plots.kernels.card import kernel_picture
 from mta_viz.plots.theme import Figure, score_text
 
-WIDTH = 440
+WIDTH = 412
 
 
 @named("operator")

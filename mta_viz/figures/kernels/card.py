@@ -24,11 +24,12 @@ from mta_viz.analysis.kernels.kernels import (
 from mta_viz.analysis.kernels.probes import ASSUMED, PROBES, ProbeResult, claims_of, probe_of, run_probe
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
-from mta_viz.figures.kernels.gallery import KernelFigure, kernel_rows, model_layers
+from mta_viz.figures.kernels.gallery import BESIDE, KernelFigure, kernel_rows, model_layers
 from mta_viz.plots.kernels import card as pictures
+from mta_viz.plots.theme import head_name
 from mta_viz.tables import Table
 
-WIDTH, WIDE = 440, 900
+WIDTH = 412  # with room for numbers in the cells of 11 keys
 SHAPES = (
     *("diagonal", "induction", "anti_diagonal", "priming", "smoothing"),
     *("first_of_run", "last_of_run", "dominant_share"),
@@ -191,7 +192,7 @@ class KernelProbe(_OfKernel[ProbeResult]):
 
     def draw(self, source: Source, result: ProbeResult) -> go.Figure:
         """Both maps."""
-        return pictures.probe_picture(result, width=WIDE)
+        return pictures.probe_picture(result, width=WIDTH)
 
     def caption(self, source: Source, result: ProbeResult) -> str:
         """What was probed, and how it is read."""
@@ -228,7 +229,9 @@ class NearKernels:
 class NearestKernels(_OfKernel[NearKernels]):
     """The model's kernels most like this one, own taps left out."""
 
-    words: ClassVar[str] = "The kernels most like this one, each on its own colour scale."
+    words: ClassVar[str] = (
+        "The kernels most like this one, each on its own colour scale; before or after the softmax."
+    )
 
     def result(self, source: Source) -> NearKernels:
         """Up to four. Raises MtaVizError where there is none to compare with."""
@@ -243,7 +246,10 @@ class NearestKernels(_OfKernel[NearKernels]):
 
     def draw(self, source: Source, result: NearKernels) -> go.Figure:
         """A tile a kernel, named with its cosine."""
-        names = [f"{kernel.name(source.numbering)}<br>cosine {cosine:+.2f}" for kernel, cosine in result.near]
+        places = [(head_name(at.layer, at.head, source.numbering), BESIDE[at.where]) for at, _ in result.near]
+        names = [
+            f"{' '.join(at)}<br>cosine {near[1]:+.2f}" for at, near in zip(places, result.near, strict=True)
+        ]
         return pictures.neighbour_tiles(result.taps, result.offsets, names, width=WIDTH)
 
 
@@ -301,7 +307,7 @@ class MixingRow(KernelFigure[LayerKernelSet]):
             drawn = drawn / length if np.isfinite(length) and length > 0 else drawn
         heads = range(first + source.numbering, first + source.numbering + len(drawn))
         labels = [f"H{head}" + " own" * (at == own) for at, head in enumerate(heads)]
-        return pictures.mixing_row(drawn, labels, own, unit=unit)
+        return pictures.mixing_row(drawn, labels, own, unit=unit, width=WIDTH)
 
     def caption(self, source: Source, result: LayerKernelSet) -> str:
         """How it is read, and its scale."""

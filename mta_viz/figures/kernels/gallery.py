@@ -1,10 +1,10 @@
 """All kernels of a model at once: the gallery's mosaics, the kernel table, what each kernel is worth."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,11 +15,12 @@ from mta_viz.analysis.attention.matches import AtMatches, with_matches
 from mta_viz.analysis.attention.measuring_matches import measure_matches
 from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.naming import ALL_ZERO, BETWEEN_NAMES, IDENTITY, NONE, NOT_FINITE, family
+from mta_viz.analysis.kernels.naming import BETWEEN_NAMES
 from mta_viz.analysis.kernels.query import NO_SORT, PLACES, select_rows
 from mta_viz.analysis.kernels.table import Row, as_table, kernel_of, kernel_table
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.figures.kernels.atlas import DISTANCE, MEANING, Order, also, group_of, order_of, probed
 from mta_viz.model.plans import Edit
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.kernels import gallery as tiles
@@ -28,13 +29,8 @@ from mta_viz.plots.kernels.paper import full_matrix
 from mta_viz.plots.theme import head_name
 from mta_viz.tables import Table
 
-MARKS = {
-    **{"diagonal": "D", "negative diagonal": "D", "induction": "I", "negative induction": "I"},
-    **{"anti-diagonal": "A", "negative anti-diagonal": "A", "priming": "P", "inhibition of return": "P"},
-    **{"smoothing": "B", "sharpening": "B", "edge": "E", "edge-first": "EF", "edge-last": "EL"},
-    **{"both edges": "EE"},
-    **{"KV shift": "S", "key shift": "S", "single tap": "T", "contrast": "C", "averaging": "M"},
-    **{"swap": "X", "permutation": "X", IDENTITY: "=", NONE: "·", ALL_ZERO: "0", NOT_FINITE: "!"},
+BESIDE: dict[kernels.Where, str] = {  # the softmax, where there is little room
+    **{"pre": "before", "post": "after", "head_pre": "mix before", "head_post": "mix after"}
 }
 KINDS: dict[kernels.Place | kernels.MixPlace, str] = {
     "pre": "key-query kernels before the softmax",
@@ -42,7 +38,7 @@ KINDS: dict[kernels.Place | kernels.MixPlace, str] = {
     "post": "key-query kernels after the softmax",
     "head_post": "rows of the head mixing after the softmax",
 }
-MAP_PX = 420
+MAP_PX = 412
 KERNELS_AT_MATCHES = ("all at matches",)  # what its result is kept by
 PARTS = {"layer": "L", "head": "H", "where": "", "step": "step"}
 KEY_QUERY_WORDS = (
@@ -117,42 +113,55 @@ class KernelTable(KernelFigure[tuple[Row, ...]]):
 class Gallery:
     """The rows shown, in their order, all rows of the model, and the numbers behind them by layer.
 
-    `reordered`: the tiles stand in the order of the rows instead of layers down and heads across.
+    `reordered`: the tiles stand in the order of the rows instead of layers down and heads across. `order`:
+    they stand under what they do, in this order.
     """
 
     shown: tuple[Row, ...]
     rows: tuple[Row, ...]
     layers: tuple[kernels.LayerKernelSet, ...]
     reordered: bool
+    order: Order | None = None
 
-    def sheet(self, numbering: int) -> tiles.Sheet:
+    @property
+    def largest(self) -> float:
+        """The largest distance from the identity in the model."""
+        return max((row[DISTANCE] or 0.0 for row in self.rows), default=0.0) or 1.0
+
+    def sheet(self, numbering: int, width: int) -> tiles.Sheet:
         """The tiles and where they lie."""
+        if self.order is not None:
+            return tiles.Sheet.reading(self._groups(self.order, numbering), width=width)
         if self.reordered:
-            return tiles.Sheet.reading(tuple(self._tile(row, numbering) for row in self.shown))
+            each = [tile_of(row, self.layers, numbering) for row in self.shown]
+            return tiles.Sheet.reading({"": each}, width=width)
         if self.shown[0]["where"] in kernels.MIXING:
-            return tiles.Sheet.reading(tuple(self._matrix_tiles(numbering)))
+            return tiles.Sheet.reading({"": list(self._matrix_tiles(numbering))}, width=width)
         by_row: dict[str, list[tiles.Tile | None]] = {}
         for row in self.shown:
-            name = f"L{row['layer'] + numbering} {kernels.SHORT[kernel_of(row).where]}"
-            by_row.setdefault(name, []).append(self._tile(row, numbering))
+            name = f"L{row['layer'] + numbering} {BESIDE[kernel_of(row).where]}"
+            by_row.setdefault(name, []).append(tile_of(row, self.layers, numbering))
         heads = [f"H{head + numbering}" for head in range(max(map(len, by_row.values())))]
-        return tiles.Sheet(list(by_row.values()), list(by_row), heads)
+        return tiles.Sheet(list(by_row.values()), list(by_row), heads, width=width)
 
-    def _tile(self, row: Row, numbering: int) -> tiles.Tile:
-        """A key-query kernel, or a single row of a matrix; its mark is small where the shape is faint."""
-        kernel, layer = kernel_of(row), self.layers[row["layer"]]
-        mark = MARKS.get(row["shape"], MARKS.get(family(row["shape"]), "?"))
-        mark = mark.lower() if row["faint"] else mark
-        if kernel.where in kernels.KEY_QUERY:
-            where: kernels.Place = "pre" if kernel.where == "pre" else "post"
-            taps, offsets = layer.taps(where), layer.offsets(where)
-            if taps is None or offsets is None:
-                raise RuntimeError(f"layer {kernel.layer} has no {where} kernel, but the table has")
-            values, own = taps[kernel.head].numpy(), offsets.own
-        else:
-            values, own = _matrix(layer, kernel.where)[kernel.head][None], (0, kernel.head)
-        target = tiles.Target(target_id(kernel), _hover(row, numbering), 0, len(values) - 1)
-        return tiles.Tile(kernel.name(numbering), values, (own,), mark, _note(values), (target,))
+    def _groups(self, order: Order, numbering: int) -> dict[str, list[tiles.Tile]]:
+        """By heading, one for each place where there are both."""
+        groups, places = dict[str, list[tiles.Tile]](), {row["where"] for row in self.shown}
+        for row in self.shown:
+            kernel, tile, group = kernel_of(row), tile_of(row, self.layers, numbering), group_of(row)
+            (target,), probe = tile.targets, probed(row, self.layers[row["layer"]])
+            size = "" if row[DISTANCE] is None else f"<br>distance from the identity {row[DISTANCE]:.3g}"
+            made = replace(
+                tile,
+                name=f"{head_name(kernel.layer, kernel.head, numbering)} {order.text(kernel)}".rstrip(),
+                mark=also(row),
+                size=(row[DISTANCE] or 0.0) / self.largest,
+                targets=(replace(target, hover=f"{target.hover}{size}<br>{probe}".removesuffix("<br>")),),
+            )
+            meaning = f": {MEANING[group]}" if group in MEANING else ""
+            place = f" {kernels.WHERE[kernel.where]}" if len(places) > 1 else ""
+            groups.setdefault(f"<b>{group.capitalize()}</b>{place}{meaning}", []).append(made)
+        return groups
 
     def _matrix_tiles(self, numbering: int) -> Iterator[tiles.Tile]:
         """A tile for each mixing matrix, [target, source]; each of its rows is a target of its own."""
@@ -160,12 +169,28 @@ class Gallery:
         for at in dict.fromkeys((row["layer"], row["where"]) for row in self.shown):
             values = _matrix(self.layers[at[0]], at[1])
             targets = tuple(
-                tiles.Target(target_id(kernel), _hover(rows[kernel], numbering), kernel.head, kernel.head)
+                tiles.Target(target_id(kernel), hover(rows[kernel], numbering), kernel.head, kernel.head)
                 for kernel in (kernels.KernelId(at[0], head, at[1]) for head in range(len(values)))
             )
             own = tuple((head, head) for head in range(len(values)))
-            name = f"L{at[0] + numbering} {kernels.SHORT[at[1]]}"
+            name = f"L{at[0] + numbering} {BESIDE[at[1]]}"
             yield tiles.Tile(name, values, own, "", _note(values), targets)
+
+
+def tile_of(row: Row, layers: Sequence[kernels.LayerKernelSet], numbering: int) -> tiles.Tile:
+    """A key-query kernel, or a single row of a matrix, with the word for what it does."""
+    kernel, layer = kernel_of(row), layers[row["layer"]]
+    if kernel.where in kernels.KEY_QUERY:
+        where: kernels.Place = "pre" if kernel.where == "pre" else "post"
+        taps, offsets = layer.taps(where), layer.offsets(where)
+        if taps is None or offsets is None:
+            raise RuntimeError(f"layer {kernel.layer} has no {where} kernel, but the table has")
+        values, own = taps[kernel.head].numpy(), offsets.own
+    else:
+        values, own = _matrix(layer, kernel.where)[kernel.head][None], (0, kernel.head)
+    target = tiles.Target(target_id(kernel), hover(row, numbering), 0, len(values) - 1)
+    name = f"{head_name(kernel.layer, kernel.head, numbering)} {BESIDE[kernel.where]}"
+    return tiles.Tile(name, values, (own,), group_of(row), _note(values), (target,))
 
 
 @named("kernel-gallery")
@@ -173,6 +198,8 @@ class KernelGallery(KernelFigure[Gallery]):
     """Every kernel that satisfies `query` as a tile; `places` are of one kind: kernels, or head mixing.
 
     `layer`, `head` and `where` frame one of them; `most`: the first so many of the order, None: all.
+    `arranged` by meaning: key-query kernels under what they do, each on its own scale, sorted by `sort`, else
+    by the effects measured beside the weights, else by their gain on the run, else by size.
     """
 
     places: tuple[kernels.Place | kernels.MixPlace, ...] = kernels.KEY_QUERY
@@ -185,6 +212,8 @@ class KernelGallery(KernelFigure[Gallery]):
     head: int | None = None
     where: kernels.Place | kernels.MixPlace | None = None
     most: int | None = None
+    width: int = 900
+    arranged: Literal["layer", "meaning"] = "layer"
 
     def result(self, source: Source) -> Gallery:
         """The rows and all layers. Raises MtaVizError where no kernel is left, or kinds are mixed."""
@@ -195,25 +224,31 @@ class KernelGallery(KernelFigure[Gallery]):
         if not shown:
             raise MtaVizError(f"no kernel {' or '.join(self.places)} of this model is left by the query")
         reordered = bool(self.query.strip()) or self.sort != NO_SORT
-        return Gallery(shown, rows, model_layers(source), reordered)
+        if self.arranged == "layer" or shown[0]["where"] in kernels.MIXING:
+            return Gallery(shown, rows, model_layers(source), reordered)
+        effects = Absent("edited") if source.model.plan else measured_effects(source)
+        key = ("kernel order", self._unframed())
+        order = source.remember(lambda: order_of(shown, self.sort, effects, source.run), *key)
+        return Gallery(order.sorted(shown), rows, model_layers(source), reordered, order)
 
     def draw(self, source: Source, result: Gallery) -> go.Figure:
         """The mosaic; a frame is put on a copy, so that another costs little."""
-        look = tiles.Look(self.hide_own, self.scale == "own", self.numbers)
-        sheet, limit = self._sheet(source, result)
+        look = tiles.Look(self.hide_own, self.scale == "own" or result.order is not None, self.numbers)
+        if result.order is not None:
+            look = replace(look, title=f"bar: distance from identity, to {result.largest:.2g}")
+        sheet, limit = self.sheet(source, result)
         key = ("gallery", self._unframed(), source.numbering)
         figure = source.remember(lambda: tiles.gallery(sheet, look, limit), *key)
-        if self.layer is None or self.head is None or self.where is None:
-            return figure
-        framed = target_id(kernels.KernelId(self.layer, self.head, self.where))
-        return tiles.with_frame(figure, sheet.box(framed))
+        return framed(figure, sheet, self.layer, self.head, self.where)
 
     def _unframed(self, **look: Any) -> "KernelGallery":
         return replace(self, layer=None, head=None, where=None, **look)
 
-    def _sheet(self, source: Source, result: Gallery) -> tuple[tiles.Sheet, float]:
+    def sheet(self, source: Source, result: Gallery) -> tuple[tiles.Sheet, float]:
+        """Where the tiles lie, and the limit of a shared scale."""
+
         def make() -> tuple[tiles.Sheet, float]:
-            sheet = result.sheet(source.numbering)
+            sheet = result.sheet(source.numbering, self.width)
             return sheet, tiles.common_limit(sheet.tiles)
 
         shown = self._unframed(hide_own=True, scale="shared", numbers=False)
@@ -221,19 +256,27 @@ class KernelGallery(KernelFigure[Gallery]):
 
     def table(self, source: Source, result: Gallery) -> Table:
         """A row a cell of a tile."""
+        names = {target_id(kernel := kernel_of(row)): kernel.name(source.numbering) for row in result.rows}
         rows = (
-            (tile.name, *cell, float(value))
-            for tile in self._sheet(source, result)[0].tiles
+            (tile.name if len(tile.targets) > 1 else names[tile.targets[0].id], *cell, float(value))
+            for tile in self.sheet(source, result)[0].tiles
             for cell, value in np.ndenumerate(tile.values)
         )
         return Table.of(("kernel", "row", "column", "value"), rows)
 
     def caption(self, source: Source, result: Gallery) -> str:
         """How a tile is read, the scale, what is hidden, and why there are no numbers."""
-        sheet, limit = self._sheet(source, result)
+        sheet, limit = self.sheet(source, result)
         words = MIXING_WORDS if result.shown[0]["where"] in kernels.MIXING else KEY_QUERY_WORDS
         shared = f"one scale to ±{limit:g}"
-        words += f" Colour: {'each tile on its own scale' if self.scale == 'own' else shared}."
+        if result.order is not None:
+            words += (
+                f" Under their first names, + the others; in each group sorted by {result.order.words}. "
+                f"The bar under a tile: its distance from the identity, full at {result.largest:.3g}."
+            )
+        own = self.scale == "own" or result.order is not None
+        scales = "each tile on its own scale, that of an identity holds its own tap" if own else shared
+        words += f" Colour: {scales}."
         if self.most is not None and len(result.shown) == self.most:
             words += f" The {self.most} largest in {self.sort.replace('_', ' ')}, the largest first."
         if self.hide_own:
@@ -248,6 +291,15 @@ class KernelGallery(KernelFigure[Gallery]):
     def file_parts(self) -> tuple[object, ...]:
         """With the first place shown."""
         return "kernels", self.places[0]
+
+
+def framed(
+    figure: go.Figure, sheet: tiles.Sheet, layer: int | None, head: int | None, where: kernels.Where | None
+) -> go.Figure:
+    """The figure with a frame around one kernel, where one is given."""
+    if layer is None or head is None or where is None:
+        return figure
+    return tiles.with_frame(figure, sheet.box(target_id(kernels.KernelId(layer, head, where))))
 
 
 def target_id(kernel: kernels.KernelId) -> str:
@@ -269,7 +321,8 @@ def _note(values: np.ndarray) -> str:
     return "" if values.any() else "all taps 0"
 
 
-def _hover(row: Row, numbering: int) -> str:
+def hover(row: Row, numbering: int) -> str:
+    """What is said of a kernel under the pointer."""
     kernel, off = kernel_of(row), row["energy_off_identity"]
     energy = "" if off is None else f"<br>{off:.0%} of its energy off the own tap"
     kind = "head mixing " if kernel.where in kernels.MIXING else ""

@@ -29,7 +29,7 @@ FOREIGN = (
     f"{HISTORY_FILE} does not hold this model's kernels: it belongs to another checkpoint, or these "
     "weights were trained on. It is not drawn."
 )
-MATRIX_PX = 440
+MATRIX_PX = 412
 
 
 @named("layer-kernels")

@@ -6,7 +6,7 @@ training: one line a head, the chosen head thick.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,16 +15,14 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, Offsets, Place
+from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, WHERE, LayerKernelSet, Offsets, Place
 from mta_viz.analysis.kernels.table import KernelCurves
 from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Parts
 
 Scale = Literal["shared", "own"]
-# A kernel whose other taps are dust would show the dust at full colour without a floor.
-LIMIT_FLOOR = 0.01
 _GAP = 2
-LATER_KEYS = "Later keys are used only if they are not after the query they are read for."
+LATER_KEYS = "Later keys count only where they are not after their query."
 DOTTED = {"color": theme.INK, "width": 1, "dash": "dot"}
 
 
@@ -50,11 +48,25 @@ SCREEN = Room()
 
 
 def tap_limit(taps: Float[np.ndarray, "head c_q c_k"], own: tuple[int, int]) -> float:
-    """A round colour limit from the taps other than the own one; at least 1 % of the largest."""
-    sizes = np.abs(np.where(np.isfinite(taps), taps, 0.0))
-    others = sizes.copy()
+    """A round colour limit from the taps other than the own one; of identities with the own one."""
+    others = taps.copy()
     others[:, own[0], own[1]] = 0.0
-    return round_up(max(float(others.max()), LIMIT_FLOOR * float(sizes.max())))
+    return scale_limit(zip(taps, others, strict=True))
+
+
+def scale_limit(pictures: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+    """A round colour limit for pictures, each whole and without its own taps: from the largest of the others.
+
+    Where all are near the identity the own ones count too: noise would look like structure.
+    """
+    sizes = [[np.abs(np.where(np.isfinite(part), part, 0.0)) for part in parts] for parts in pictures]
+    faint = all(near_identity(whole, others) for whole, others in sizes)
+    return round_up(max((float(parts[0 if faint else 1].max()) for parts in sizes), default=0.0))
+
+
+def near_identity(whole: np.ndarray, others: np.ndarray) -> bool:
+    """Whether under 5 % of the energy of finite values is in the others."""
+    return bool(np.square(others).sum() < NEAR_IDENTITY * np.square(whole).sum())
 
 
 class Mosaic:

@@ -11,14 +11,14 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.kernel_map import KernelBesideMap
-from mta_viz.analysis.attention.maps import round_up, shared_limit
+from mta_viz.analysis.attention.maps import shared_limit
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, LayerPicture, MixPlace
 from mta_viz.analysis.kernels.mixing import MixingByLayer, MixingMeans, MixingOverLayers
 from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels.card import add_taps
 from mta_viz.plots.kernels.gallery import Look, Sheet, Tile, common_limit, gallery
-from mta_viz.plots.kernels.mosaic import LIMIT_FLOOR, Mosaic, Room, key_title, offset_ticks
+from mta_viz.plots.kernels.mosaic import Mosaic, Room, key_title, offset_ticks, scale_limit
 from mta_viz.plots.parts import Parts
 
 Width = Literal["column", "page"]
@@ -103,7 +103,7 @@ def mixing_figure(stack: MixingOverLayers, *, width: Width = "page", numbering_f
         for layer, groups in zip(stack.layers, stack.matrices, strict=True)
     ]
     if n_groups == 1:
-        sheet = Sheet.reading([row[0] for row in rows], width=width_px(width))
+        sheet = Sheet.reading({"": [row[0] for row in rows]}, width=width_px(width))
     else:
         names = [_heads(group * size + numbering_from, size) for group in range(n_groups)]
         layers = [row[0].name for row in rows]
@@ -287,8 +287,7 @@ def full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.nd
 
 def _weights(weights: Float[np.ndarray, "head head"], numbering_from: int, *, numbers: bool) -> go.Heatmap:
     finite = np.where(np.isfinite(weights), weights, 0.0)
-    others = np.abs(finite * (1 - np.eye(len(weights)))).max()
-    limit = round_up(max(float(others), LIMIT_FLOOR * float(np.abs(finite).max())))
+    limit = scale_limit([(finite, finite * (1 - np.eye(len(weights))))])
     hovers = [
         [
             f"target head {target} keeps {own:+.4g} x itself"

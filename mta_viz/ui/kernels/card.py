@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.matches import AtMatches
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, WHERE, KernelId, MixPlace, Offsets, Place
@@ -27,34 +28,21 @@ from mta_viz.analysis.kernels.table import Row, kernel_of, probe_percentile
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import card as figures
+from mta_viz.figures.kernels.atlas import MEANING
 from mta_viz.figures.kernels.card import CardKernel, KernelProbe
 from mta_viz.figures.kernels.gallery import kernel_rows, measured_effects, model_layers
 from mta_viz.figures.kernels.layer import LayerMixing
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.page import PAGES, Page
 from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, plain
 
-WIDTH = 440
+WIDTH = figures.WIDTH
 HIDE_OWN, FREQUENCIES = Setting("hide_own_tap", False), Setting("card_frequency", False)
 ACTS = "Acts like it: no probe is needed, the weights below are what each head's map is multiplied by."
-MEANING = {
-    "diagonal": "sequence match",
-    "induction": "the key after a match",
-    "anti-diagonal": "reversed sequence",
-    "priming": "earlier queries attended the same key",
-    "inhibition of return": "earlier queries at the same key, against the own tap",
-    "smoothing": "blur",
-    "sharpening": "both sides against the own tap",
-    "edge-first": "first of a run",
-    "edge-last": "last of a run",
-    "both edges": "first and last of a run",
-    "edge": "first of a run against its last",
-    "KV shift": "reads the previous key",
-}
 MIXING_SCORES = {
     "own_weight": "own weight",
     "energy_off_identity": "energy from other heads",
@@ -77,30 +65,36 @@ def draw_card(page: Page, kernel: KernelId) -> None:
         name = kernel_name(kernel, page.numbering)
         st.info(plain(f"This model has no kernel {name}. Choose another one above."))
         return
+    heading = st.container()
+    with st.container(horizontal=True):
+        if st.button(
+            "Open in the workspace", icon=":material/grid_on:", key="card.attention", type="primary"
+        ):
+            state.select(layer=kernel.layer, head=kernel.head, stage=MADE_BY[kernel.where].value.key)
+            st.switch_page(next(iter(PAGES)))
+        draw_test_button(kernel, "card.test")
+    st.markdown("**On your prompt**")
     if kernel.where in KEY_QUERY:
-        _draw_kernel(page, figures.card_kernel(source, kernel), "pre" if kernel.where == "pre" else "post")
+        place: Place = "pre" if kernel.where == "pre" else "post"
+        _draw_kernel(page, figures.card_kernel(source, kernel), place, heading)
     else:
+        heading.markdown(f"##### {plain(title(kernel, row, None, source.numbering))}")
+        parts.draw_prompt(page, kernel)
         _draw_mixing(source, kernel, row, "head_pre" if kernel.where == "head_pre" else "head_post")
     parts.draw_matters(page, kernel)
-    draw_test_button(kernel, "card.test")
-    if st.button("Open in Attention", icon=":material/grid_on:", key="card.attention"):
-        state.select(layer=kernel.layer, head=kernel.head, stage=MADE_BY[kernel.where].value.key)
-        st.switch_page("pages/attention.py")
-    parts.open_definitions("card.definitions")
 
 
 def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) -> None:
     group = figures.mixing_group(model_layers(source)[kernel.layer], where, kernel.head)[2]
     trouble = broken(row, group).replace("this head's map", "what this head receives")
-    st.markdown(f"#### {plain(title(kernel, row, None, source.numbering))}")
+    name = f"{kernel.where}.{kernel.layer}.{kernel.head}"
+    st.markdown("**Its weights**")
     if trouble:
         st.warning(plain(trouble))
     else:
         pair = "" if len(group) > 2 else "Two heads a group: an angle of two numbers carries no significance."
         st.markdown(plain(f"Looks like: {row['verdict']}. {pair}"))
         st.markdown(plain(ACTS))
-    st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
-    name = f"{kernel.where}.{kernel.layer}.{kernel.head}"
     with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
         with st.container(width=WIDTH):
             show(source, figures.MixingRow(kernel.layer, kernel.head, where), widget=f"card.row.{name}")
@@ -109,9 +103,11 @@ def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) ->
     if not trouble:
         facts = {words: row[name] for name, words in MIXING_SCORES.items() if row[name] is not None}
         st.table({"score": list(facts), "value": [f"{value:+.3g}" for value in facts.values()]})
+    st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
 
 
-def _draw_kernel(page: Page, card: CardKernel, where: Place) -> None:
+def _draw_kernel(page: Page, card: CardKernel, where: Place, heading: DeltaGenerator) -> None:
+    """What it does on the prompt, its taps, and then the statistics."""
     source, kernel, trouble = parts.weights_source(page), card.kernel, broken(card.row, card.taps)
     place, name = (kernel.layer, kernel.head, where), f"{where}.{kernel.layer}.{kernel.head}"
     measured = None if trouble else parts.matches_of(page, card)
@@ -119,15 +115,12 @@ def _draw_kernel(page: Page, card: CardKernel, where: Place) -> None:
     probe = None if trouble else probe_of(card.row["shape"])
     result = None if probe is None else draw(probed, KernelProbe(*place, probe)).result
     acts = None if result is None else result.acts
-    st.markdown(f"#### {plain(title(kernel, card.row, acts, source.numbering, measured))}")
+    heading.markdown(f"##### {plain(title(kernel, card.row, acts, source.numbering, measured))}")
     if trouble:
-        st.warning(plain(trouble))
-    else:
-        st.markdown(plain(looks(card.row, acts, card.offsets)))
-        rank = 0.0 if result is None else _rank(source, card, result.probe)
-        st.markdown(plain(acts_like(card.row, result, rank, int(card.stack.usable().sum()))))
+        heading.warning(plain(trouble))
+    parts.draw_prompt(page, kernel)
+    if not trouble:
         st.markdown(plain(parts.matches_sentence(page, measured)))
-    st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
     with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
         with st.container(width=WIDTH):
             words = "The own tap is the weight of the cell itself; without it the small structure shows."
@@ -135,17 +128,28 @@ def _draw_kernel(page: Page, card: CardKernel, where: Place) -> None:
             show(source, figures.KernelTaps(*place, hide), widget=f"card.{name}")
         if trouble:
             return
+        with st.container(width=WIDTH):
+            _draw_probe(probed, card, place, result)
+    st.markdown("**Statistics**")
+    st.markdown(plain(looks(card.row, acts, card.offsets)))
+    rank = 0.0 if result is None else _rank(source, card, result.probe)
+    st.markdown(plain(acts_like(card.row, result, rank, int(card.stack.usable().sum()))))
+    st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
+    with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
         with st.container(width=WIDTH), _missing_as_caption():
             show(source, figures.KernelScores(*place), widget=f"card.scores.{name}")
-    _draw_probe(probed, card, place, result)
-    with _missing_as_caption():
-        near = show(source, figures.NearestKernels(*place), widget=f"card.nearest.{name}").result.near
-        with st.container(horizontal=True):
-            for at, (other, cosine) in enumerate(near):
-                label = plain(f"{other.name(source.numbering)} · cosine {cosine:+.2f}")
-                st.button(label, key=f"card.open.{at}", on_click=parts.select_kernel, args=(other,))
+        with st.container(width=WIDTH), _missing_as_caption():
+            _draw_near(source, place, name)
     if st.toggle("Frequency response", **FREQUENCIES.widget()):
         show(source, figures.KernelFrequencies(*place), widget=f"card.frequency.{name}")
+
+
+def _draw_near(source: Source, place: tuple[int, int, Place], name: str) -> None:
+    near = show(source, figures.NearestKernels(*place), widget=f"card.nearest.{name}").result.near
+    with st.container(horizontal=True):
+        for at, (other, cosine) in enumerate(near):
+            label = plain(f"{kernel_name(other, source.numbering)} · cosine {cosine:+.2f}")
+            st.button(label, key=f"card.open.{at}", on_click=parts.select_kernel, args=(other,))
 
 
 def _rank(source: Source, card: CardKernel, probe: str) -> float:

@@ -1,17 +1,18 @@
-"""The gallery: every kernel of the model on one screen, filtered, sorted, and one of them selected.
+"""The atlas: every kernel of the model by what it does or by layer, filtered, sorted, and one of them chosen.
 
-And what it says in words: the verdict line, what sizes cannot show, the marks, the query's help.
+And what it says in words: the verdict line, what sizes cannot show, the query's help.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
 
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, KernelId, MixPlace, Offsets, Place
+from mta_viz.analysis.cause.effects import Absent
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, KernelId, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.measures import cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, UNNAMED
 from mta_viz.analysis.kernels.query import NO_SORT, SORTS
@@ -27,14 +28,15 @@ from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import SHOWN
 from mta_viz.figures.kernels.gallery import (
     KERNELS_AT_MATCHES,
+    Gallery,
     KernelGallery,
     KernelTable,
     kernel_rows,
     kernels_at_matches,
 )
-from mta_viz.ui.fields import menu, row_table
+from mta_viz.ui.fields import bar, menu, row_table
 from mta_viz.ui.kernels import parts
-from mta_viz.ui.kernels.card import draw_card
+from mta_viz.ui.kernels.card import draw_card, kernel_name
 from mta_viz.ui.kernels.parts import select_kernel
 from mta_viz.ui.shell import address, state
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
@@ -45,16 +47,15 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, layer_list, plain
 from mta_viz.ui.shell.work import Work
 
+Arranged = Literal["layer", "meaning"]
+Tiles = tuple[Source, KernelGallery, Gallery]
+ARRANGED: dict[Arranged, str] = {"meaning": "by what they do", "layer": "by layer"}
 QUERY, SORT = Setting("kernel_query", ""), Setting("kernel_sort", NO_SORT)
-PLACES = Setting[Any]("kernel_places", list(SHOWN))
+ARRANGE, PLACES = Setting[Arranged]("arranged", "meaning"), Setting[Any]("kernel_places", list(SHOWN))
+SHOWN_WORDS = {"pre": WHERE["pre"], "post": WHERE["post"], "head mixing": "head mixing"}
 HIDE_OWN, NUMBERS = Setting("hide_own", True), Setting("kernel_numbers", False)
 SMALLEST_P = 0.0001  # what chances measured on 10,000 surrogates bear
-MARKS = (
-    "Under each tile its first name: D diagonal · I induction · A anti-diagonal · P priming or inhibition · "
-    "E edge, EF edge-first, EL edge-last, EE both · S key shift · T single tap · B smoothing or sharpening "
-    "· = near identity · none of these as ·; small: faint. In head mixing: C contrast · M averaging · X "
-    "swap or permutation."
-)
+WIDTH, WIDE, FEW_HEADS, SCROLLBAR = 470, 900, 8, 20
 EXAMPLES = (
     "diagonal > 0.5 and layer >= 3 and pre",
     "shape = edge and not priming",
@@ -115,47 +116,114 @@ def limits_line(rows: Sequence[Row]) -> str:
 
 
 def draw_gallery(page: Page) -> None:
-    """Filter line, verdict, mosaics with the selected kernel's card, and the table."""
+    """What is looked for, the tiles with the chosen kernel's card beside them, and the table."""
     if not parts.has_kernels(page):
         return
-    source, table = parts.weights_source(page), _draw_choice()
+    line, source = st.container(), parts.weights_source(page)
+    table, arranged = _draw_choice()
     rows = draw(source, table).result
-    selected = _selected(kernel_rows(source))
-    name = selected.name(page.numbering) if selected else "all kernels"
-    address.draw_address(f"{state.selection().checkpoint} · {name}")
-    _draw_verdict(page, source)
+    tiles = _tiles(page, table, rows, arranged)
+    selected = _selected(kernel_rows(source)) or _first(tiles)
+    with line:
+        name = kernel_name(selected, page.numbering) if selected else "all kernels"
+        address.draw_address(f"{state.selection().checkpoint} · {name}")
     if not rows:
         way_out = "clear the box" + ("" if len(table.places) == 4 else ", or show more places")
-        way_out = way_out if table.places else "choose pre, post or head mixing"
+        way_out = way_out if table.places else "choose where under View"
         st.info(plain(f"No kernel satisfies {table.query or 'no place'}; {way_out}."))
         return
-    reordered = bool(table.query) or table.sort != NO_SORT
-    with st.container(horizontal=True, gap="medium", key="gallery"):
-        with st.container(width=920):
-            _draw_mosaics(page, source, table, rows, selected)
-            caption(MARKS)
-        with st.container(width=440, key="card"):
-            _draw_walk(rows, selected, 1 if reordered else page.model.config.n_heads)
+    with st.container(horizontal=True, gap="small", key="gallery"):
+        with st.container(width=tiles[0][1].width + SCROLLBAR, key="atlas"):
+            for shown in tiles:
+                _draw_tiles(page, *shown, selected)
+        with st.container(key="card"):
+            _draw_walk(tiles, selected)
             if selected is None:
                 caption("Click a tile or a row of the table to open that kernel.")
             else:
                 draw_card(page, selected)
-    _draw_table(page, source, table)
+    _draw_verdict(page, source)
+    with st.expander(f"Table of {len(rows)} kernels"):
+        _draw_table(page, source, table)
 
 
-def _draw_choice() -> KernelTable:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        words = "diagonal > 0.5, layer >= 3, pre"
-        query = st.text_input("Query", placeholder=words, width=340, **QUERY.widget())
+def _draw_choice() -> tuple[KernelTable, Arranged]:
+    """One line: what to look for, and how to look at it."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        look: Any = {"placeholder": "Find: diagonal > 0.5, layer >= 3, pre", "label_visibility": "collapsed"}
+        query = st.text_input("Query", width=340, **look, **QUERY.widget())
         with st.popover("Query help", icon=":material/help:"):
             st.text(SYNTAX)
             for example in EXAMPLES:
-                look: Any = {"key": f"query.{example}", "width": "stretch"}
+                look = {"key": f"query.{example}", "width": "stretch"}
                 st.button(f"`{example}`", on_click=QUERY.put, args=(example,), **look)
-        sort = menu("Sort", SORTS, SORT, width=190)
-        shown = st.pills("Show", list(SHOWN), selection_mode="multi", **PLACES.widget(list(SHOWN)))
-    places = tuple(place for name in SHOWN if name in shown for place in SHOWN[name])
-    return KernelTable(query.strip(), sort, places)
+        with st.popover("View", icon=":material/tune:"):
+            arranged: Arranged = bar("Tiles", ARRANGED, ARRANGE)
+            usual = "effect" if arranged == "meaning" else NO_SORT
+            sort = menu("Sort", {name: usual if name == NO_SORT else name for name in SORTS}, SORT)
+            look = {"selection_mode": "multi", "format_func": SHOWN_WORDS.__getitem__}
+            places = st.pills("Show", list(SHOWN), **look, **PLACES.widget(list(SHOWN)))
+            st.markdown("**By layer, and head mixing**")
+            words = "The own tap or own weight is near 1 almost everywhere: without it small structure shows."
+            st.toggle("Hide own tap", help=words, **HIDE_OWN.widget())
+            parts.pick_scale(labelled=True)
+            st.toggle("Numbers", **NUMBERS.widget())
+    shown = tuple(place for name in SHOWN if name in places for place in SHOWN[name])
+    return KernelTable(query.strip(), sort, shown), arranged
+
+
+def _tiles(page: Page, table: KernelTable, rows: Sequence[Row], arranged: Arranged) -> list[Tiles]:
+    """What is drawn of key-query kernels and of head mixing; of the run only what is sorted by it."""
+    kinds: tuple[tuple[Place | MixPlace, ...], ...] = (KEY_QUERY, MIXING)
+    of_run = arranged == "meaning" and page.trace is not None and isinstance(parts.effects_of(page), Absent)
+    width = WIDTH if arranged == "meaning" or page.model.config.n_heads <= FEW_HEADS else WIDE
+    look: Any = {"hide_own": HIDE_OWN.value or arranged == "meaning", "scale": parts.SCALE.value}
+    look |= {"numbers": NUMBERS.value, "width": width, "arranged": arranged}
+    tiles = []
+    for kind in kinds:
+        places = tuple(place for place in kind if any(row["where"] == place for row in rows))
+        if places:
+            source = source_of(page) if of_run and kind is KEY_QUERY else parts.weights_source(page)
+            spec = KernelGallery(places, table.query, table.sort, **look)
+            tiles.append((source, spec, spec.result(source)))
+    return tiles
+
+
+def _first(tiles: Sequence[Tiles]) -> KernelId | None:
+    """The kernel that comes first in the atlas, whatever its group; None where there is no atlas."""
+    order = tiles[0][2].order if tiles else None
+    shown = [kernel_of(row) for row in tiles[0][2].shown] if order else []
+    return next((kernel for kernel in (*order.values, *shown) if kernel in shown), None) if order else None
+
+
+def _draw_tiles(
+    page: Page, source: Source, spec: KernelGallery, result: Gallery, selected: KernelId | None
+) -> None:
+    words = None
+    if result.order is not None:
+        caption(f"Sorted by {result.order.words}.")
+        words = "Each tile on its own colour scale; hatched: the own tap, hidden. Point at a tile: its probe."
+    if selected:
+        spec = replace(spec, layer=selected.layer, head=selected.head, where=selected.where)
+    widget = f"gallery.{spec.places[0]}.{page.key}.{hash(spec)}"
+    show(source, spec, on_kernel, widget=widget, words=words)
+
+
+def _draw_walk(tiles: Sequence[Tiles], selected: KernelId | None) -> None:
+    """Arrows to the tiles beside the chosen one, those of head mixing after the others."""
+    order = [kernel_of(row) for _, _, result in tiles for row in result.shown]
+    source, spec, result = tiles[0]
+    stride = spec.sheet(source, result)[0].columns
+    at = order.index(selected) if selected in order else None
+    steps = (("chevron_left", "Left", -1), ("chevron_right", "Right", 1),
+             ("keyboard_arrow_up", "Up", -stride), ("keyboard_arrow_down", "Down", stride))  # fmt: skip
+    with st.container(horizontal=True, gap="xsmall"):
+        for icon, key, step in steps:
+            to = (0 if step > 0 else -1) if at is None else at + step
+            target = order[to] if at is None or 0 <= to < len(order) else None
+            go = None if target is None else partial(select_kernel, target)
+            arrow("kernel", f":material/{icon}:", key, go)
+        caption(f"{at + 1} of {len(order)}" if at is not None else f"{len(order)} shown")
 
 
 def _selected(rows: Sequence[Row]) -> KernelId | None:
@@ -177,45 +245,12 @@ def _draw_verdict(page: Page, source: Source) -> None:
     rows, config = kernel_rows(source), page.model.config
     counts = source.remember(lambda: shape_counts(rows), "shape counts")
     if counts.kernels:
-        with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
-            st.text(verdict_line(counts), width="stretch")
-            parts.open_definitions("to_definitions")
+        st.text(verdict_line(counts), width="stretch")
     without = [at for at in range(config.n_layers) if not (config.kernels(at).pre or config.kernels(at).post)]
     if without:
         caption(f"No key-query kernel in L{layer_list(without, page.numbering)}.")
     if limits := limits_line(rows):
         caption(limits)
-
-
-def _draw_mosaics(
-    page: Page, source: Source, table: KernelTable, rows: Sequence[Row], selected: KernelId | None
-) -> None:
-    with st.container(horizontal=True, vertical_alignment="center"):
-        words = "The own tap or own weight is near 1 almost everywhere: without it small structure shows."
-        hide = st.toggle("Hide own tap", help=words, **HIDE_OWN.widget())
-        scale = parts.pick_scale(labelled=False)
-        numbers = st.toggle("Numbers", **NUMBERS.widget())
-    kinds: tuple[tuple[Place | MixPlace, ...], ...] = (KEY_QUERY, MIXING)
-    for kind in kinds:
-        places = tuple(place for place in kind if any(row["where"] == place for row in rows))
-        if places:
-            where = (selected.layer, selected.head, selected.where) if selected else (None, None, None)
-            spec = KernelGallery(places, table.query, table.sort, hide, scale, numbers, *where)
-            show(source, spec, on_kernel, widget=f"gallery.{kind[0]}.{page.key}.{hash(spec)}")
-
-
-def _draw_walk(rows: Sequence[Row], selected: KernelId | None, stride: int) -> None:
-    order = [kernel_of(row) for row in rows]
-    at = order.index(selected) if selected in order else None
-    steps = (("chevron_left", "Left", -1), ("chevron_right", "Right", 1),
-             ("keyboard_arrow_up", "Up", -stride), ("keyboard_arrow_down", "Down", stride))  # fmt: skip
-    with st.container(horizontal=True, gap="xsmall"):
-        for icon, key, step in steps:
-            to = (0 if step > 0 else -1) if at is None else at + step
-            target = order[to] if at is None or 0 <= to < len(order) else None
-            go = None if target is None else partial(select_kernel, target)
-            arrow("kernel", f":material/{icon}:", key, go)
-        caption(f"{at + 1} of {len(order)}" if at is not None else f"{len(order)} shown")
 
 
 def _at_matches(page: Page) -> bool:

@@ -4,7 +4,7 @@ Owns the pickers and the preview; and every kernel of the model in one file.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -12,7 +12,7 @@ import streamlit as st
 from mta_viz.analysis.attention.kernel_map import asked_span, needle_sample, question_span, strongest_head
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.kernels import SHORT, KernelId, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import WHERE, KernelId, MixPlace, Place
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.saved import Form, file_name, saved, together
 from mta_viz.figures.base import NamedFigure, Source, drawn
@@ -49,12 +49,6 @@ NAME_A_SPAN = (
 )
 
 
-@dataclass
-class _MapHead:
-    # The run and place whose head the visitor was shown; of another one the strongest is shown at first.
-    of: tuple[str, Place] | None = None
-
-
 def draw_figures(page: Page) -> None:
     """The bar of figures, this figure's pickers, the figure, its caption and its files."""
     widths = {name: f"{name}, {mm} mm" for name, mm in WIDTH_MM.items()}
@@ -89,7 +83,7 @@ def _draw(source: Source, spec: Spec) -> None:
 
 
 def _pick_place(setting: Setting[Any], places: Sequence[Place] | Sequence[MixPlace]) -> Any:
-    return bar("Softmax", {place: SHORT[place] for place in places}, setting, default=places[0])
+    return bar("Kernels", {place: WHERE[place] for place in places}, setting, default=places[0])
 
 
 def _kernels(page: Page, width: Width) -> Spec | None:
@@ -152,17 +146,13 @@ def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, 
 
 
 def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, int]:
-    """The selected head, where this page was given one; else the one that attends most to the keys."""
-    config, view, shown = page.model.config, state.selection(), state.part(_MapHead)
+    """The chosen head, where one is chosen; else the one that attends most to the keys."""
+    config, view = page.model.config, state.selection()
     strongest = show.source_of(page).remember(
         lambda: strongest_head(page.trace, rows, keys, where), "strongest head", rows, keys, where
     )
-    opened = state.session().link.opened_with  # the address that may name the head of this figure
-    linked = opened.get("figure") == "kernel-map" and {"l", "h"} <= set(opened)
-    chosen = shown.of == (page.key, where) or (shown.of is None and linked)
-    layer, head = (view.layer, view.head or 0) if chosen and view.layer is not None else strongest
+    layer, head = strongest if view.layer is None or view.head is None else (view.layer, view.head)
     layer, head = min(layer, config.n_layers - 1), min(head, config.n_heads - 1)
-    shown.of = (page.key, where)
     state.select(layer=layer, head=head)
     name = head_name(strongest[0], strongest[1], page.numbering)
     with st.container(horizontal=True, vertical_alignment="bottom"):

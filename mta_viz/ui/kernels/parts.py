@@ -23,6 +23,7 @@ from mta_viz.figures.attention.taps import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause import TASKS
 from mta_viz.figures.cause.worth import EDITS
+from mta_viz.figures.kernels.card import WIDTH as CARD_WIDTH
 from mta_viz.figures.kernels.card import CardKernel, kernel_at_matches
 from mta_viz.figures.kernels.gallery import KernelEffects
 from mta_viz.model.plans import Edit
@@ -45,10 +46,12 @@ from mta_viz.ui.shell.state import Setting, Wanted
 from mta_viz.ui.shell.widgets import Bases, caption, head_name, layer_label, layer_list, lines, plain
 
 T = TypeVar("T")
-PARTS = ("Gallery", "One layer", "Over training", "Recurrence", "Paper figures", "Definitions")
-PART, SCALE = Setting("part", PARTS[0]), Setting[Scale]("kernel_scale", "shared")
+# By their names in addresses; those beside the bar are drawn as buttons.
+PARTS = {"Gallery": "Atlas"} | {name: name for name in ("One layer", "Over training", "Recurrence")}
+BESIDE = {"Paper figures": ":material/download:", "Definitions": ":material/help:"}
+PART, SCALE = Setting("part", "Gallery"), Setting[Scale]("kernel_scale", "shared")
 ASK_FROM = 1.0  # seconds
-FOLDED, TAPS_WIDTH = Setting("sign_folded", False), 440
+FOLDED, TAPS_WIDTH = Setting("sign_folded", False), CARD_WIDTH
 LAYER_RUNS = 2.0  # reading a layer's maps takes as long as so many of its shares of a run
 RUNS = 2.5  # measuring one kernel takes as long as so many runs of the prompt
 NOT_TESTED = "Matters: not tested yet."
@@ -63,13 +66,6 @@ def weights_source(page: Page) -> Source:
 def select_kernel(kernel: KernelId) -> None:
     """Make a kernel the chosen one, here and on the other pages."""
     state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
-
-
-def open_definitions(key: str) -> None:
-    """A button that goes to what the scores and names mean."""
-    words, icon = "What every score and name means, and how often each is wrong.", ":material/menu_book:"
-    then = partial(PART.put, "Definitions")
-    st.button("Definitions", key=key, type="tertiary", icon=icon, on_click=then, help=words)
 
 
 def has_kernels(page: Page) -> bool:
@@ -115,8 +111,8 @@ def pick_scale(*, labelled: bool) -> Scale:
 
 
 def draw_matters(page: Page, kernel: KernelId) -> None:
-    """The card's section: the measured table, or how to measure it; then this prompt."""
-    st.markdown("**Matters**")
+    """The card's section: the measured table, or how to measure it."""
+    st.markdown("**Matters on the task**")
     effects = effects_of(page)
     if isinstance(effects, Absent) or effects.of(kernel) is None:
         why = (
@@ -136,8 +132,6 @@ def draw_matters(page: Page, kernel: KernelId) -> None:
     ):
         if words:
             st.markdown(plain(words))
-    st.markdown("**On this prompt**")
-    _draw_prompt(page, kernel)
 
 
 def matches_of(page: Page, card: CardKernel) -> AtMatches | None:
@@ -273,7 +267,7 @@ def effects_command(page: Page, command: str = "effects") -> str:
     return f"python -m mta_viz {command} {path} --task {task}"
 
 
-def _draw_prompt(page: Page, kernel: KernelId) -> None:
+def draw_prompt(page: Page, kernel: KernelId) -> None:
     """What is measured already or quick; the rest after its button."""
     if page.trace is None:
         caption("Press Run to measure it on a prompt.")

@@ -5,6 +5,7 @@ curves; and what names and scores mean.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -20,7 +21,7 @@ from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line
 from mta_viz.ui.kernels.paper import draw_figures
-from mta_viz.ui.kernels.parts import PART, PARTS, weights_source
+from mta_viz.ui.kernels.parts import BESIDE, CARD_WIDTH, PART, PARTS, weights_source
 from mta_viz.ui.kernels.recurrence import draw_recurrence
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
@@ -51,10 +52,17 @@ PROBES = (
 
 def draw_kernels(page: Page) -> None:
     """The page's body: only the chosen part is computed."""
-    part = bar("Part", PARTS, PART, label_visibility="collapsed")
+    part = PART.declare(options=[*PARTS, *BESIDE])
+    with st.container(horizontal=True, vertical_alignment="center"):
+        shown = PARTS | ({part: part} if part in BESIDE else {})
+        part = bar("Part", shown, PART, label_visibility="collapsed")
+        for name, icon in BESIDE.items():
+            if name != part:
+                look: Any = {"key": f"part.{name}", "icon": icon, "type": "tertiary"}
+                st.button(name, on_click=PART.put, args=(name,), **look)
     draws = (draw_gallery, _draw_layer, _draw_training, draw_recurrence, draw_figures, _draw_definitions)
     with errors_as_messages():
-        dict(zip(PARTS, draws, strict=True))[part](page)
+        dict(zip((*PARTS, *BESIDE), draws, strict=True))[part](page)
 
 
 def _draw_layer(page: Page) -> None:
@@ -70,15 +78,18 @@ def _draw_layer(page: Page) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
         scale = parts.pick_scale(labelled=True)
-    for where, mix in zip(KEY_QUERY, MIXING, strict=True):
+    for where in KEY_QUERY:
         if layer in layers_having(config, where):
             show(weights_source(page), figures.LayerKernels(layer, where, scale), widget=f"kernels.{where}")
         else:
             caption(parts.missing_text(page, layer, where))
-        if layer in layers_having(config, mix):
-            show(weights_source(page), figures.LayerMixing(layer, mix), widget=f"mixing.{mix}")
-        else:
-            caption(f"Heads are not mixed {WHERE[mix]} in this model.")
+    with st.container(horizontal=True, gap="small"):
+        for mix in MIXING:
+            with st.container(width=CARD_WIDTH):
+                if layer in layers_having(config, mix):
+                    show(weights_source(page), figures.LayerMixing(layer, mix), widget=f"mixing.{mix}")
+                else:
+                    caption(f"Heads are not mixed {WHERE[mix]} in this model.")
 
 
 def layers_with_kernels(config: ModelConfig) -> list[int]:
@@ -123,7 +134,9 @@ def _pick(page: Page, steps: tuple[int, ...], layer: int, head: int) -> tuple[Pl
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
         pick_head(config, head, page.numbering)
-        where: Place = bar("Softmax", places, WHERE_TRAINED, default=places[0])
+        where: Place = bar(
+            "Kernels", {place: WHERE[place] for place in places}, WHERE_TRAINED, default=places[0]
+        )
         scores = {name: name.replace("_", " ") for name in figures.TRAINING_SCORES}
         score = menu("Score", scores, SCORE, width=220)
     look = STEP.widget(steps, default=steps[-1]) | {"help": "Drag it, or move it with the arrow keys."}
@@ -142,10 +155,10 @@ def _draw_definitions(page: Page) -> None:
             "among them."
         )
     for section in (*sections(), definitions()):
-        st.subheader(section.title)
-        st.markdown(plain(section.intro))
-        entries = [(f"**{plain(name)}**", plain(text)) for name, text in section.entries]
-        st.table([{"name": name, "definition": text} for name, text in entries])
+        with st.expander(section.title):
+            st.markdown(plain(section.intro))
+            entries = [(f"**{plain(name)}**", plain(text)) for name, text in section.entries]
+            st.table([{"name": name, "definition": text} for name, text in entries])
     rates = measured_rates()
     false = [_counted(rate, "with a name") | {"of which": _names(rate)} for rate in rates.false_names]
     _draw_rates("How often noise gets a name", FALSE_NAMES, false)
@@ -157,9 +170,9 @@ def _draw_definitions(page: Page) -> None:
 
 
 def _draw_rates(title: str, words: str, rows: Sequence[dict[str, object]]) -> None:
-    st.subheader(title)
-    st.markdown(plain(words))
-    st.dataframe(list(rows), hide_index=True, height=min(36 * len(rows) + 38, 460))
+    with st.expander(title):
+        st.markdown(plain(words))
+        st.dataframe(list(rows), hide_index=True, height=min(36 * len(rows) + 38, 460))
 
 
 def _power(rate: MeasuredRate) -> dict[str, object]:

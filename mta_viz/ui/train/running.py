@@ -22,7 +22,6 @@ from mta_viz.figures.kernels.finetuning import Finetuning
 from mta_viz.figures.kernels.gallery import KernelGallery
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import printable
-from mta_viz.ui.kernels.gallery import MARKS
 from mta_viz.ui.kernels.inserting import open_adapter
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.page import BESIDE, VIEW, WORKSPACE, Page, errors_as_messages
@@ -75,7 +74,6 @@ def _draw(page: Page, folder: Path, was_alive: bool) -> None:
         st.markdown("**The kernels that changed most**")
         widget = f"changed.{folder}.{state.part(Shown).key}"
         show(source, MOST_CHANGED, widget=widget)
-        caption(MARKS)
 
 
 def source_of(page: Page, folder: Path) -> Source | None:

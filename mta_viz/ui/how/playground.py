@@ -48,7 +48,7 @@ def draw_playground(page: Page, selected: Selected) -> None:
         own = page.model.blocks[selected.layer].attn.kernel_pre
         begins = PRESETS if own is None else (*PRESETS, OWN)
         begin = menu("Kernel", begins, BEGIN, width=180, help=help_of("kernel", "tap", "identity"))
-        size = menu("Queries x keys", [*SIZES], SIZE, width=120, disabled=begin == OWN)
+        size = "" if begin == OWN else menu("Queries x keys", [*SIZES], SIZE, width=120)
         scores: Scores = menu("Scores", MAPS, ON, width=180, help=help_of("score"))
     shape = own.shape[1:] if begin == OWN else SIZES[size]
     offsets = kernel_offsets(page.model.config, *shape)

@@ -15,6 +15,7 @@ import pytest
 import streamlit
 import torch
 import transformer_lens
+from streamlit.runtime.scriptrunner import ScriptRunContext
 from streamlit.testing.v1 import AppTest
 from torch import nn
 from torch.distributed.checkpoint import filesystem, metadata
@@ -134,6 +135,11 @@ def _kept_component() -> None:
     (first,) = app.get("bidi_component")
     (second,) = app.button[0].click().run().get("bidi_component")
     assert first.proto.id == second.proto.id and first.proto.bytes != second.proto.bytes
+
+
+@item("a run says whether Back or Forward asked for it")
+def _history() -> None:
+    assert ScriptRunContext.__dataclass_fields__["is_history_navigation"].default is False
 
 
 @item("a figure takes a layout unchecked")

@@ -17,6 +17,7 @@ UNDOCUMENTED = (
     ("transformer_lens", "hooks need not what its packages load", "mta_viz/model/hooking.py"),
     ("streamlit", "messages over 10 kB are not sent again", "mta_viz/ui/linked/component.py"),
     ("streamlit", "a component with a key is the same one with other data", "mta_viz/ui/linked/view.js"),
+    ("streamlit", "a run says whether Back or Forward asked for it", "mta_viz/ui/shell/state.py"),
     ("plotly", "a figure takes a layout unchecked", "mta_viz/plots/parts.py"),
 )
 
@@ -32,7 +33,18 @@ class Item:
 STREAMLIT = (
     Item("stMainBlockContainer", "style.css: room for content in a 1280 px window"),
     Item("stMain", "style.css: rules that leave the sidebar alone"),
-    Item("stSidebar", "style.css: the sidebar's width"),
+    Item("stSidebarHeader", "style.css: the room over the sidebar"),
+    Item("stSidebarContent", "style.css: the sidebar's width"),
+    Item("stSidebarUserContent", "style.css: the sidebar's width"),
+    Item("stAppHeader", "style.css: pages begin at the top, under Streamlit's bar"),
+    Item("stApp", "style.css: rules that know the theme, and whether the sidebar is there"),
+    Item("stExpandSidebarButton", "style.css: room for what opens the sidebar again"),
+    Item("stStatusWidget", "style.css: what says that the page runs is not in the way"),
+    Item("stCaptionContainer", "style.css: small grey text can be read"),
+    Item("stMultiSelect", "style.css: letters on what is chosen can be read"),
+    Item("pushState", "frame.js: which change of the address is an entry in the browser's history"),
+    Item("popstate", "state.py: Back and Forward run the page at the address they lead to"),
+    Item("role:`dialog`", "frame.js: a window keeps the focus"),
     Item("st-key-", "style.css and browser tests: an element is found by its widget's or container's key"),
     Item("stPopoverButton", "style.css: a menu's arrow, which is exchanged as it opens, takes no clicks"),
     Item("stButtonGroup", "style.css: segmented controls are as high as the lists beside them"),

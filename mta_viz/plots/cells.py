@@ -13,6 +13,7 @@ from mta_viz.analysis.attention.maps import AttentionMap, Pooled
 from mta_viz.plots import theme
 from mta_viz.plots.parts import Number, Parts
 from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.labels import split_characters
 
 MAX_SVG_MARKERS = 1000
 MAX_TARGET_CELLS = 256
@@ -196,7 +197,9 @@ MASKED = "masked: key %{x} is after query %{y}"
 def aliases(tokens: Tokens, start: int, count: int, block: int) -> dict[str, str]:
     """Axis number -> words for every row or column; blocks are named by their ends."""
     if block == 1:
-        return {str(p): theme.hover_label(p, tokens.pieces[p]) for p in range(start, start + count)}
+        parts = split_characters(tokens.pieces)
+        words = {p: f" ({parts[p]})" if p in parts else "" for p in range(start, start + count)}
+        return {str(p): theme.hover_label(p, tokens.pieces[p]) + theme.escape(words[p]) for p in words}
     names = {}
     for index, center in enumerate(centers(start, count, block)):
         first = start + index * block

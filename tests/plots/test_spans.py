@@ -1,14 +1,17 @@
 """Which colour a span has, and letters where there is little room; scales that mean one thing."""
 
 import colorsys
+from itertools import pairwise
 
 import pytest
 from PIL.ImageColor import getrgb
 
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.plots import theme
+from mta_viz.plots.cells import aliases
 from mta_viz.plots.parts import Parts
 from mta_viz.plots.spans import ASKED, ASKING, OTHERS, add_spans, colors_of
+from mta_viz.tokenizers.base import Tokens
 
 NEEDLES = tuple(Span(f"city {letter}", letter, 10 * at, 10 * at + 3) for at, letter in enumerate("ABC"))
 ASKED_FOR, QUESTION = Span("Oslo (asked)", "D", 30, 33), Span("question", "?", 50, 55)
@@ -29,13 +32,13 @@ def test_letters_that_would_touch_give_way_to_what_is_asked_for(width, letters):
     add_spans(parts, crowded, range(60), range(60))
     drawn = {str(part["text"]): part["x"] for part in parts.annotations}
     places = sorted(float(x) * (width - 20) / 60 for x in drawn.values())
-    assert all(right - left >= 11 for left, right in zip(places, places[1:], strict=False))
+    assert all(right - left >= 11 for left, right in pairwise(places))
     assert set(letters) <= set(drawn) and len(parts.shapes) == 2 * len(crowded)
 
 
 def _hues(scale: theme.Scale) -> list[float]:
     """Of the colours that have one, in degrees."""
-    triples = [colorsys.rgb_to_hsv(*(part / 255 for part in rgb)) for rgb in theme.color_table(scale).tolist()]
+    triples = [colorsys.rgb_to_hsv(*rgb) for rgb in (theme.color_table(scale) / 255).tolist()]
     return [360 * hue for hue, saturation, _ in triples if saturation > 0.1]
 
 
@@ -49,3 +52,9 @@ def test_the_scale_from_0_darkens_all_the_way():
     lightness = [sum(rgb) for rgb in theme.color_table(theme.MASS_SCALE).astype(int).tolist()]
     assert lightness == sorted(lightness, reverse=True) and lightness[0] == 3 * 255
     assert getrgb(theme.MASS_SCALE[-1]) == tuple(theme.color_table(theme.MASS_SCALE)[-1])
+
+
+def test_a_byte_says_of_which_character_it_is_which_part():
+    pieces = ("a", "<0xF0>", "<0x9F>", "<0x98><0x80>", "b")
+    said = aliases(Tokens(tuple(range(5)), pieces, ((0, 0),) * 5, None), 0, 5, 1)
+    assert "part 2 of 3 of 😀" in said["2"] and "part" not in said["0"] + said["4"]

@@ -10,7 +10,7 @@ CATS = "The cat sat on the mat, and the cat sat."
 def test_the_page_draws_strip_map_sum_and_predictions(open_app):
     app = open_app("tiny-mta", "Hello, hello")  # through the navigation; the others by the page's own address
     fine(app)
-    assert len(charts(app)) == 3 and len(app.get("bidi_component")) == 2  # map and text, their pointer
+    assert len(charts(app)) == 3 and len(app.get("bidi_component")) == 3  # map and text, pointer, frame
     assert "Rows: query, columns: key" in said(app) and "Self-check" in said(app)
     assert len(app.button_group[0].options) == 6  # all six stages in a layer with both kernels
     assert "Opened at this head: largest change by the key-query conv" in said(app)

@@ -12,6 +12,7 @@ from mta_viz.exporting import session as module
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.ui.shell import address as session_dialog
 from mta_viz.ui.shell import kept_prompts
+from mta_viz.ui.shell.state import mirror
 from mta_viz.ui.shell.widgets import TextFile, TextFiles
 from tests.ui.driver import ROOT, fine, part_of, said, session_of
 from tests.ui.driver import view_of as address
@@ -37,10 +38,10 @@ def from_link(**found) -> AppTest:
 
 
 def test_a_long_text_goes_into_the_link_by_its_id(lab, tmp_path, monkeypatch):
-    fine(lab)
+    fine(lab.run())  # as opening its window does
     found = address(lab)
     (shown,) = [one.value for one in lab.get("code") if one.value.startswith("?")]
-    assert dict(parse_qsl(shown[1:])) == found  # of the whole page, though its button is drawn first
+    assert dict(parse_qsl(shown[1:])) == found  # of the whole page
     assert kept_prompts.is_address(found["text typed"]) and "kept on this machine only" in said(lab)
     again = from_link(**found)
     fine(again)
@@ -71,7 +72,7 @@ def window():
 def at_the_end(monkeypatch, draw) -> list:
     """What `draw` answers after a page is drawn: a window runs alone, which this test runner cannot."""
     found = []
-    monkeypatch.setattr("mta_viz.ui.shell.address.fill_link", lambda: found.append(draw()))
+    monkeypatch.setattr("mta_viz.ui.shell.state.leave", lambda: (mirror(), found.append(draw())))
     return found
 
 

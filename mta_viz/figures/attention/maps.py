@@ -265,8 +265,9 @@ class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
         head, limits = head_name(*self.place, source.numbering), self._limits(source, result)
         if self.scale == "this map":
             return f"All stages of {head}, each on its own colour limits, which stand over it."
-        ends = {of.value.unit: f"{of.value.unit}s share the limits ±{limit:g}" for of, limit in limits.items()}
-        return f"All stages of {head}. {', '.join(ends.values()).capitalize()}."
+        units = {stage.value.unit: limit for stage, limit in limits.items()}
+        ends = ", ".join(f"{unit}s share the limits ±{limit:g}" for unit, limit in units.items())
+        return f"All stages of {head}. {ends.capitalize()}."
 
 
 def changed_stages(source: Source, layer: int, head: int) -> dict[Stage, DifferenceMap]:

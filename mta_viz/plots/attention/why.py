@@ -87,7 +87,9 @@ class _Figure:
             (f"<b>products</b><br>±{product:g}", products, product, theme.SIGNED_SCALE),
         ]
 
-    def _add_tile(self, index: int, heading: str, values: np.ndarray, limit: float, scale: theme.Scale) -> None:
+    def _add_tile(
+        self, index: int, heading: str, values: np.ndarray, limit: float, scale: theme.Scale
+    ) -> None:
         """All but the kernel, the first, are hatched where they are read as 0."""
         suffix = str(index + 1) if index else ""
         on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}

@@ -24,7 +24,7 @@ from mta_viz.ui.attention import head as heads
 from mta_viz.ui.attention.head import SCALE, SCALES, Head, chosen_span
 from mta_viz.ui.fields import bar, menu, pick_place, row_table
 from mta_viz.ui.shell import pickers, state, work
-from mta_viz.ui.shell.address import draw_address, fill_link
+from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import begin, draw, on_page, save_line, show
@@ -274,7 +274,6 @@ def _draw_of_cell(page: Page, view: Hashable, kept: tuple[NamedFigure[Any], ...]
             chosen = bar("Look at", [*TABS], TAB, label_visibility="collapsed")
             with errors_as_messages():  # here, so that the maps of a broken model are still drawn
                 TABS[chosen](head)  # only this tab is computed
-    fill_link()
     state.mirror()
 
 

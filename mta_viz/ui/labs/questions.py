@@ -93,7 +93,8 @@ def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:
     parts.draw_marked(sample.tokens, marks, WHOLE)
     caption(
         f"{len(sample.tokens):,} tokens, {task.distraction:,} of them distraction. Green outline, bold: what "
-        f"supports the answer, {' and '.join(supports)}. Orange, violet: other facts. Blue, {QUESTION}: the question."
+        f"supports the answer, {' and '.join(supports)}. Orange, violet: other facts. Blue, {QUESTION}: the "
+        "question."
     )
 
 

@@ -1,8 +1,6 @@
 """The line under the header of every page: where you are, its link, everything in one file, the help."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import streamlit as st
@@ -30,23 +28,13 @@ EXPLAINED = {
 }
 
 
-@dataclass
-class Slots:
-    """The two places in the link's window that are filled when the page is drawn."""
-
-    words: Any = None
-    line: Any = None
-
-
 def draw_address(text: str) -> None:
     """One line: the place in words, a copyable link, everything, help."""
     with st.container(horizontal=True, vertical_alignment="center", key="address"):
         with st.container():
             st.text(text)
-        with st.popover("Link", icon=":material/link:"):
-            slots = state.part(Slots)
-            slots.words, slots.line = st.empty(), st.empty()
-            _fill(slots)  # a rerun of a part of the page ends here
+        with st.container(width="content"):
+            _draw_link()
         help = "Save all figures of this page in one file, or the whole session; open a saved session."
         if st.button("Everything", icon=":material/folder_zip:", key="everything", help=help):
             _everything()
@@ -54,21 +42,12 @@ def draw_address(text: str) -> None:
             st.markdown((ASSETS / "help.md").read_text(encoding="utf-8"))
 
 
-def begin() -> None:
-    """Before a page is drawn anew: the places of the page before are no more."""
-    state.session().parts.pop(Slots, None)
-
-
-def fill_link() -> None:
-    """The link again, once the page or a part of it is drawn: only then are all of its settings known."""
-    slots = state.part(Slots)
-    if slots.words is not None:
-        _fill(slots)
-
-
-def _fill(slots: Slots) -> None:
-    slots.words.caption(_what_is_in_it())
-    slots.line.code(with_parameters(st.context.url or "", state.parameters()), language=None)
+@st.fragment
+def _draw_link() -> None:
+    """What the browser's address holds; opening it draws it anew, when the page has said all of it."""
+    with st.popover("Link", icon=":material/link:", key="link", on_change="rerun"):
+        st.caption(_what_is_in_it())
+        st.code(with_parameters(st.context.url or "", dict(st.query_params)), language=None)
 
 
 def _what_is_in_it() -> str:
@@ -85,7 +64,7 @@ def _what_is_in_it() -> str:
             f"{words}. The prompt has more than {MAX_CHARACTERS:,} characters: this machine keeps it for its "
             "own links; to open the link elsewhere, send the prompt along."
         )
-    if any(kept_prompts.is_address(text) for text in state.parameters().values()):
+    if any(map(kept_prompts.is_address, dict(st.query_params).values())):
         return f"{words} on this prompt. A long text in a field of this page is kept on this machine only."
     return f"{words} on this prompt."
 

@@ -1,6 +1,6 @@
-// What Streamlit leaves to the browser: one entry in its history for each deliberate act. Draws nothing.
+// What Streamlit leaves to the browser: its history, and the focus in a dialog. Draws nothing.
 //
-// Streamlit adds an entry whenever the address changes, so that opening a page, or a step along the cells,
+// One entry in the history for each deliberate act: Streamlit adds an entry whenever the address changes, so that opening a page, or a step along the cells,
 // would each need a Back of its own. Here an entry is added where a visitor did something since the last one
 // and more than the chosen cell is another; else the present one is exchanged.
 const CELL = ["q", "k"];
@@ -26,9 +26,29 @@ function keepHistory() {
   };
 }
 
+// A button that is disabled while its file is made loses the focus, without an event, and the dialog its keys.
+const DIALOG = '[role="dialog"]';
+
+function keepFocus() {
+  let last = null;
+  const lost = () => document.activeElement === document.body && document.querySelector(DIALOG);
+  addEventListener("focusin", ({ target }) => { last = target.closest?.(DIALOG) ? target : null; }, true);
+  new MutationObserver(() => {
+    if (last?.isConnected && !last.disabled && lost()) last.focus();
+  }).observe(document.body, { subtree: true, attributeFilter: ["disabled"] });
+  addEventListener("keydown", ({ key, code }) => {
+    const dialog = key === "Escape" && lost();
+    if (dialog) {
+      dialog.focus();
+      dialog.dispatchEvent(new KeyboardEvent("keydown", { key, code, bubbles: true }));
+    }
+  }, true);
+}
+
 export default function () {
   if (!window.mtaFrame) {
     window.mtaFrame = true;
     keepHistory();
+    keepFocus();
   }
 }

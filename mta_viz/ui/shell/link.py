@@ -157,8 +157,8 @@ def _kept(name: str) -> tuple[Prompt | None, str]:
     if (kept := kept_prompts.find(name)) is None:
         return None, (
             "The link's prompt is too long to be in it and is kept on the machine the link was made on, not "
-            "here, or no longer. What is shown is another prompt, with the link's settings. Ask for the prompt "
-            "and paste it into the box."
+            "here, or no longer. Another is shown, with the link's settings. Ask for the prompt and paste it "
+            "into the box."
         )
     prompt = json.loads(kept)
     return prompt if isinstance(prompt, str) else tuple(prompt), ""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
@@ -22,6 +22,7 @@ from mta_viz.ui.shell.widgets import plain
 if TYPE_CHECKING:
     from mta_viz.ui.shell.sidebar import Request
 
+SIDEBAR_PX = 252
 _FRAME = st.components.v2.component(
     "mta_viz.frame", js=(Path(__file__).parent / "frame.js").read_text("utf-8"), isolate_styles=False
 )
@@ -45,7 +46,6 @@ def open_page(
         if changed:
             work.stop_all("page")
         show.begin()
-        address.begin()
         request = sidebar.draw_sidebar()
         page = preparing.ready(request)
     has_body = page is not None and not (needs_run and page.trace is None)
@@ -65,7 +65,8 @@ def open_page(
 
 
 def _draw_frame(title: str) -> None:
-    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
+    look: dict[str, Any] = {"layout": "wide", "initial_sidebar_state": SIDEBAR_PX}
+    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, **look)
     st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
     with st.sidebar:  # Streamlit's own links name files where a page was opened by its address
         with st.container(key="frame"):
@@ -89,12 +90,11 @@ def _first_paint() -> Iterator[None]:
 
 
 def _close(request: "Request | None", page: Page | None) -> None:
-    from mta_viz.ui.shell import address, preparing, sidebar
+    from mta_viz.ui.shell import preparing, sidebar
 
     state.leave()
     with errors_as_messages():
         if request is not None and page is not None:
-            address.fill_link()
             preparing.finish(request, page)
         elif request is not None:
             sidebar.draw_settings(request, ["cpu"])

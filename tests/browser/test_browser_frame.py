@@ -1,4 +1,4 @@
-"""The browser's Back and Forward: one entry for each deliberate act, and each brings its view back."""
+"""What frame.js does: deliberate acts have places in the browser's history, a window keeps the focus."""
 
 from playwright.sync_api import expect
 
@@ -8,16 +8,6 @@ from tests.browser.looking import run_prompt, settle
 def entries(page):
     """How many addresses the browser keeps."""
     return page.evaluate("history.length")
-
-
-def chosen(page, label):
-    """What a list shows."""
-    return page.locator(".st-key-widget-" + label).inner_text()
-
-
-def parameters(page):
-    """Those of the address."""
-    return dict(page.evaluate("[...new URLSearchParams(location.search)]"))
 
 
 def wait_for(page, **wanted):
@@ -32,7 +22,8 @@ def wait_for(page, **wanted):
 
 def test_back_and_forward_restore_each_view(visit):
     page = visit("/?ck=tiny-mta&p=Hello&l=0&h=0", empty=True)
-    wait_for(page, s="kq")
+    page.wait_for_function("location.search.includes('s=')")
+    settle(page)
     before = entries(page)
     page.keyboard.press("ArrowRight")
     wait_for(page, h="1")
@@ -55,7 +46,8 @@ def test_back_and_forward_restore_each_view(visit):
 
 def test_back_returns_to_the_page_before_with_its_view(visit):
     page = visit("/?ck=tiny-mta&p=Hello&l=1&h=1", empty=True)
-    wait_for(page, s="kq")
+    page.wait_for_function("location.search.includes('s=')")
+    settle(page)
     before = entries(page)
     page.get_by_test_id("stSidebar").get_by_text("Kernels", exact=True).click()
     page.wait_for_url("**/kernels?**")
@@ -64,3 +56,17 @@ def test_back_returns_to_the_page_before_with_its_view(visit):
     page.go_back()
     wait_for(page, l="1", h="1", p="Hello")
     assert "/kernels" not in page.url
+
+
+def test_a_window_keeps_the_focus_and_its_keys_after_a_download(visit):
+    page = visit("/?ck=tiny-mta&p=Hello")
+    settle(page)
+    page.locator(".stMain [class*=st-key-save] button").first.click()
+    window = page.get_by_role("dialog")
+    window.get_by_text("PDF", exact=True).click()
+    button = window.get_by_role("button", name="Save PDF")
+    with page.expect_download():
+        button.click()
+    expect(button).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(window).to_have_count(0)

@@ -9,13 +9,12 @@ from mta_viz.ui.shell.cache import changed, discovery
 from mta_viz.ui.shell.models import ASSETS, grey_line, label, nothing_found, roots, shape_lines
 
 
-def test_assets_come_first_then_options_then_the_environment(tmp_path, monkeypatch):
+def test_options_come_first_then_the_environment_then_assets(tmp_path, monkeypatch):
     a, b, c, d = (tmp_path / name for name in "abcd")
     monkeypatch.setattr("sys.argv", ["app.py", "--models", str(a), f"--models={b}"])
     monkeypatch.setenv("MTA_VIZ_MODELS", os.pathsep.join([str(c), str(d), str(a), ""]))
     found = roots()
-    assert found[0] == ASSETS
-    assert set(found[1:3]) == {a, b} and found[3:] == (c, d)
+    assert set(found[:2]) == {a, b} and found[2:] == (c, d, ASSETS)
 
 
 def _found(tmp_path, **options):

@@ -9,6 +9,8 @@ The selection is mirrored to the address, `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=2
 0, and so are the page's settings that are not at their defaults, under their own names: `&tab=Heads`.
 """
 
+import math
+import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -29,6 +31,7 @@ _URL_NAMES = {
 }
 PLACES = ("pre", "post", "head_pre", "head_post")  # as analysis.kernels has them, which imports torch
 MAX_CHARACTERS = 200
+_TELL_SECONDS = 2.0
 LARGEST = 2**53 - 1  # whole numbers a browser keeps
 
 
@@ -110,8 +113,9 @@ class Session:
     """One visitor's. `values` are the settings' by name, `drawn` the defaults of those the page has drawn.
 
     `borrowed` and `before` name the widgets of this run of the page and of the one before, `turns` counts how
-    often each got a value that its visitor did not give it, `shown` is what each key's widget shows;
-    `restoring`: this run was asked for by the browser's Back or Forward, and the address says what is shown.
+    often each got a value that its visitor did not give it, `shown` is what each key's widget shows,
+    `sent` when that was first sent; `restoring`: this run was asked for by the browser's Back or Forward, and
+    the address says what is shown.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -123,6 +127,7 @@ class Session:
     restoring: bool = False
     turns: dict[str, int] = field(default_factory=dict)
     shown: dict[str, Any] = field(default_factory=dict)
+    sent: dict[str, float] = field(default_factory=dict)
     link: Link = field(default_factory=Link)
     parts: dict[type, Any] = field(default_factory=dict)
 
@@ -258,7 +263,8 @@ def borrow(name: str, value: Any) -> str:
     A browser forgets a widget that a run did not draw, though its value is still there under its key: it is
     told anew. Setting an equal value at every run would erase half-typed text. A widget whose value is not
     the visitor's is another one, under a key of its own: until a browser hears of the new value it answers
-    with the old one under the old key, which changes nothing, while what a visitor chooses there does.
+    with the old one under the old key, which changes nothing, while what a visitor chooses there does. A
+    value is sent again for a moment: a busy browser draws the second of two runs alone.
     """
     current = session()
     turn = current.turns.get(name, 0)
@@ -267,7 +273,10 @@ def borrow(name: str, value: Any) -> str:
     if drawn and key in st.session_state and st.session_state[key] != value:
         turn = current.turns[name] = turn + 1
         key = _widget_key(name, turn)
+    now = time.monotonic()
     if not drawn or key not in st.session_state:
+        current.sent[key] = now
+    if now < current.sent.get(key, -math.inf) + _TELL_SECONDS:
         st.session_state[key] = value
     current.borrowed.add(name)
     current.shown[key] = value
@@ -281,6 +290,7 @@ def on_choice(key: str, choose: Callable[[Any], object]) -> Callable[[], None]:
         value, shown = st.session_state.get(key), session().shown
         if value != shown.get(key):
             shown[key] = value
+            session().sent.pop(key, None)  # the browser knows it
             choose(value)
 
     return act

@@ -261,7 +261,7 @@ def task_section(order: Order) -> Section:
     """How many of the task's prompts are answered right, by the model and by its plain twin."""
     if not order.batches:
         return Section("task", missing=(texts()["no_task"],))
-    twin, words, missing = order.twin, [tell("words", "sample", setting=order.setting)], list[str]()
+    twin, missing = order.twin, list[str]()
     share = 1.0 if isinstance(twin, Absent) else 0.5
     results = {order.source.name: order.outcomes(order.source.model, f"of-model-{order.key}", 0.0, share)}
     if isinstance(twin, Absent):
@@ -269,8 +269,9 @@ def task_section(order: Order) -> Section:
     else:
         results[Source(twin).name] = order.outcomes(twin, f"of-twin-{order.key}", share, share)
     scores = {name: needle_score(result.right) for name, result in results.items()}
-    short = f"{'; '.join(tell('words', 'score', name=name, score=scores[name]) for name in scores)}."
-    words += [short] if missing else [short, _difference_words(*results.values())]
+    told = "; ".join(tell("words", "score", name=name, score=score) for name, score in scores.items())
+    short = tell("words", "scores", setting=order.setting, scores=told)
+    words = [short] if missing else [short, _difference_words(*results.values())]
     rows = [_score_row(name, result) for name, result in results.items()]
     methods = tell("methods", "task", n=rows[0][1], setting=order.setting, seed=order.seed)
     tables = (Titled.of("task", rows),)

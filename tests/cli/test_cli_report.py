@@ -28,7 +28,7 @@ def test_numbers_are_those_of_the_single_commands(run, small, tmp_path):
     assert story["sentence"] in page
     counts = run("kernels", small).json["counts"]
     assert f"Of {counts['kernels']} kernels {counts['templates']} bear the name of a shape" in page
-    assert f"{round(5 * effects['accuracy'])} of 5 prompts right" in page
+    assert f"{round(5 * effects['accuracy'])} of 5 right" in page
     largest = effects["largest"][0]
     assert f"changes by {largest['log_probability_change']['value']:+.3g} on average" in page
     assert not list(tmp_path.glob("*.parts*"))

@@ -48,7 +48,8 @@ class Panel:
         """What its part of the message hangs on, the run apart."""
         shown = self.shown
         part = (shown.query_start, shown.key_start, tuple(shown.values.shape))
-        return (self.heading, self.limit, type(shown), shown.layer, shown.head, shown.stage, *part)
+        less = (shown.before, getattr(shown, "other", None)) if isinstance(shown, DifferenceMap) else None
+        return (self.heading, self.limit, less, shown.layer, shown.head, shown.stage, *part)
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,9 @@ def payload(linked: Linked) -> bytes:
     scales = list(dict.fromkeys([theme.SIGNED_SCALE, *(_scale(panel.shown) for panel in linked.panels)]))
     pieces, panels = [theme.color_table(scale).tobytes() for scale in scales], []
     for panel in linked.panels:
-        facts, body = _cells(panel.shown)
+        facts, cells = _cells(panel.shown)
         panels.append(_described(panel) | facts | {"palette": scales.index(_scale(panel.shown))})
-        pieces += body
+        pieces += cells
     body = b"".join(_filled(piece) for piece in pieces)
     kernel = None if linked.kernel is None else _taps(linked.kernel, scales.index(theme.SIGNED_SCALE))
     header = _header(linked) | {"palettes": len(scales), "panels": panels, "kernel": kernel}

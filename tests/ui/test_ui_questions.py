@@ -17,7 +17,7 @@ def test_a_sample_shows_its_facts_and_accuracy_is_measured_beside_chance(open_ap
     words = said(run_until(app, "Gold: "))
     fine(app)
     assert "Asked: Where is the" in words and "p(gold)" in words
-    assert "60 of them distraction" in words and "Orange: other facts" in words
+    assert "60 of them distraction" in words and "Orange, violet: other facts" in words
     others = words.count(":orange-background[") + words.count(":violet-background[")
     assert words.count(":green-background[") == 2 and others >= 3
     assert words.count(":blue-background[**?**") == 1

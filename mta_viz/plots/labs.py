@@ -30,7 +30,7 @@ from mta_viz.plots.attention import text as text_cells
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.attention.text import Coloring
 from mta_viz.plots.cause import Place, sweep_map
-from mta_viz.plots.parts import Parts
+from mta_viz.plots.parts import Number, Parts
 from mta_viz.tasks.intervals import level_text
 
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -261,7 +261,7 @@ def arms_chart(arms: Arms, *, width: int = 560) -> go.Figure:
 
 
 def _arm_points(
-    points: Sequence[tuple[float, Sequence[ArmRun], str]], name: str, color: str, *, bars: bool
+    points: Sequence[tuple[Number, Sequence[ArmRun], str]], name: str, color: str, *, bars: bool
 ) -> go.Scatter:
     scores = [pooled(runs) for _, runs, _ in points]
     ends = {

@@ -116,9 +116,9 @@ def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: in
 
 
 def _draw_measured(page: Page, figure: QuestionAnswers, score: QuestionScore | None, running: bool) -> None:
-    if score is None:
-        st.info("The first sample is on its way." if running else "Not measured yet.")
-    else:
+    if score is None and running:
+        st.info("The first sample is on its way.")
+    elif score is not None:
         st.markdown(plain(score_words(score)))
         _draw_answers(page, figure, score)
     results = all_results(NAME).items()

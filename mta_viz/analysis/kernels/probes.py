@@ -306,9 +306,9 @@ class _Level:
 def read_off(kernels: Kernels, offsets: Offsets, probe: str) -> tuple[tuple[float, ...], ...]:
     """A probe's scores in the cells it is read at, before the first kernel, as it is, and after it."""
     box = _best_box(kernels, offsets)[0] if probe == "patch" else None
-    made = gain(probe, offsets, box) if probe in GAINS else (run_map if probe == EDGES else spike_map)(offsets)
-    maps = (made.scores, answers(kernels, offsets, made.scores)[0])
-    return tuple(tuple(float(side[cell]) for cell in made.read_at) for side in maps)
+    at = gain(probe, offsets, box) if probe in GAINS else (run_map if probe == EDGES else spike_map)(offsets)
+    maps = (at.scores, answers(kernels, offsets, at.scores)[0])
+    return tuple(tuple(float(side[cell]) for cell in at.read_at) for side in maps)
 
 
 def probe_values(kernels: Kernels, offsets: Offsets, probe: str) -> PerKernel:

@@ -303,18 +303,12 @@ class _Level:
         return ProbeResult(**maps, **finding, level=self.measured)
 
 
-def read_off(
-    kernel: Float[Array, "c_q c_k"], offsets: Offsets, probe: str
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The scores of a probe's map where it is read, and what a finite kernel as it is makes of them."""
-    kernels = np.asarray(kernel, np.float64)[None]
-    if probe in GAINS:
-        stimulus = gain(probe, offsets, _best_box(kernels, offsets)[0] if probe == "patch" else None)
-    else:
-        stimulus = run_map(offsets) if probe == EDGES else spike_map(offsets)
-    maps = (stimulus.scores, answers(kernels, offsets, stimulus.scores)[0])
-    before, after = (tuple(float(side[cell]) for cell in stimulus.read_at) for side in maps)
-    return before, after
+def read_off(kernels: Kernels, offsets: Offsets, probe: str) -> tuple[tuple[float, ...], ...]:
+    """A probe's scores in the cells it is read at, before the first kernel, as it is, and after it."""
+    box = _best_box(kernels, offsets)[0] if probe == "patch" else None
+    at = gain(probe, offsets, box) if probe in GAINS else (run_map if probe == EDGES else spike_map)(offsets)
+    maps = (at.scores, answers(kernels, offsets, at.scores)[0])
+    return tuple(tuple(float(side[cell]) for cell in at.read_at) for side in maps)
 
 
 def probe_values(kernels: Kernels, offsets: Offsets, probe: str) -> PerKernel:

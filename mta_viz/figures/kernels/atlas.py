@@ -123,6 +123,6 @@ def probed(row: Row, layer: LayerKernelSet) -> str:
     if group_of(row) == "broken" or taps is None or offsets is None:
         return ""
     probe = probe_of(row["shape"]) or SPIKE
-    sides = read_off(taps[row["head"]].double().numpy(), offsets, probe)
+    sides = read_off(taps[row["head"]][None].double().numpy(), offsets, probe)
     before, after = (" · ".join(f"{value + 0.0:+.3g}" for value in side) for side in sides)
     return f"{probe} probe: {before} before, {after} after".replace("-", "−")

@@ -63,7 +63,6 @@ def _draw(page: Page) -> None:
 def _desk(page: Page) -> Desk:
     """What is looked at, of which everything exists."""
     heads.SCALE.declare(options=heads.SCALES)  # these count before their widgets are drawn
-    heads.SPAN.declare()
     BEFORE.declare()
     selected = pickers.resolve(state.selection(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)

@@ -175,7 +175,7 @@ def _hover(page: Page, place: tuple[float, float]) -> float:
     x, y = page.evaluate(PLACE, place)
     page.mouse.move(x - 40, y)
     page.wait_for_timeout(LOOK_MS)
-    page.evaluate(AWAIT.replace("WHAT", WORDS), "mousemove")
+    page.evaluate(AWAIT.replace("WHAT", WORDS), "pointermove")
     page.mouse.move(x, y)
     return page.evaluate("window.measured")
 

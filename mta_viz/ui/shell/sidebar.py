@@ -250,8 +250,8 @@ def _want(
         request.empty = "" if text else nothing
     except MtaVizError as error:
         request.empty = "This prompt cannot be run. What is wrong with it stands under it, at the left."
+        _offer_model(request, prompt)  # over the message, which may be long
         st.error(plain(str(error)))
-        _offer_model(request, prompt)
     _want_run(request, prompt, encode)
 
 

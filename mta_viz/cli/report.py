@@ -39,7 +39,11 @@ def run(arguments: Namespace) -> dict[str, Any]:
         prompt = flags.encode(model, flags.prompt_of(arguments))
     settings: dict[str, Any] = {name: vars(arguments)[name] for name in ("task", "answer", "samples", "seed")}
     parts = out.with_name(f"{out.name}.parts")
-    with going_on_from(parts), ProgressLine("") as line, closing(dumb.open(str(parts), "c")) as kept:
+    with (
+        going_on_from(parts.with_suffix(".parts.*")),
+        ProgressLine("") as line,
+        closing(dumb.open(str(parts), "c")) as kept,
+    ):
         made = report(model, prompt, **settings, kept=kept, begin=line.begin, progress=line)
         line.begin("Drawing")
         made.save(out, force=True, progress=line)

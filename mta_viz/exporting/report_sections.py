@@ -146,7 +146,7 @@ class Order:
 
     def outcomes(self, model: HookedMTA, name: str, start: float, share: float) -> Outcome:
         """Verdicts on all samples, a `share` of the work from `start` on; kept batches are not run again."""
-        right, logs, seen = *json.loads(self.kept.get(name, "[[], []]")), 0
+        (right, logs), seen = json.loads(self.kept.get(name, "[[], []]")), 0
         for at, batch in enumerate(self.batches, start=1):
             seen += len(batch.answers)
             if seen > len(right):

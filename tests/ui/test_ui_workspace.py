@@ -32,7 +32,7 @@ def test_every_tab_has_its_figures_and_says_what_they_are(open_app):
     assert [*words] == [*OF_HEAD]
     for tab, (n_charts, caption) in words.items():
         app.button_group(key="widget.tab").set_value(tab).run()
-        fine(app)
+        fine(run_until(app, caption))
         assert (tab, len(charts(app))) == (tab, n_charts) and caption in said(app)
         assert view_of(app).get("tab") == (None if tab == "Next token" else tab)
 

@@ -1,6 +1,6 @@
 """Two runs beside each other in one call: two models, two prompts, or a model with and without edits.
 
-The Compare page, the command `compare` and a notebook get the same numbers from here. Maps are not among
+The workspace, the command `compare` and a notebook get the same numbers from here. Maps are not among
 them: `maps.py` makes those that are looked at.
 """
 

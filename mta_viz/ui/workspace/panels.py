@@ -217,5 +217,5 @@ def keep_figures(desk: Desk) -> tuple[Drawn, Drawn]:
     if desk.shown == DIFFERENCE:
         both = source_of(replace(desk.original, key=head.page.key), beside=head.source)
         for side in ("original", "edited", "difference"):
-            keep(both, EditedMaps(*head.stage.values(), side, *head.cell.values(), **head.looks))
+            keep(both, EditedMaps(**head.stage, side=side, **head.cell, **head.looks))
     return keep(head.source, head.map_figure), keep(head.source, head.text_figure)

@@ -27,7 +27,7 @@ from mta_viz.ui.workspace.answer import draw_answer, draw_plan_strip
 from mta_viz.ui.workspace.heads import draw_heads
 from mta_viz.ui.workspace.inspector import draw_inspector
 from mta_viz.ui.workspace.opening import choose_head, draw_story, known_story
-from mta_viz.ui.workspace.panels import Desk, draw_stages, draw_words, keep_figures, linked_of
+from mta_viz.ui.workspace.panels import BEFORE, Desk, draw_stages, draw_words, keep_figures, linked_of
 from mta_viz.ui.workspace.views import draw_views
 
 
@@ -62,6 +62,8 @@ def _draw(page: Page) -> None:
 
 def _desk(page: Page) -> Desk:
     """What is looked at, of which everything exists."""
+    heads.SCALE.declare(options=heads.SCALES)  # these count before their widgets are drawn
+    BEFORE.declare()
     selected = pickers.resolve(state.selection(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
     plan, story = plans.current_plan(page.model.config), known_story(page)

@@ -5,6 +5,7 @@ at the session, it is through `session_of`, never by a key of Streamlit's.
 """
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,6 +79,12 @@ def fine(app: AppTest) -> None:
     """Neither an exception nor an error message."""
     assert not app.exception, app.exception[0].message
     assert not app.error, app.error[0].value
+
+
+def borrowed(widgets: Any, name: str) -> Any:
+    """The widget of a setting among `app.selectbox` or the like, whatever values it was given meanwhile."""
+    turns = re.compile(rf"widget\.{re.escape(name)}(\.\d+)?")
+    return next(widget for widget in widgets if turns.fullmatch(widget.key or ""))
 
 
 def run_through(app: AppTest, name: str, seconds: float = 60.0) -> AppTest:

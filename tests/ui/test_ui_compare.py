@@ -12,7 +12,7 @@ from mta_viz.config import MTAOptions
 from mta_viz.ui.compare.view import verdict
 from mta_viz.ui.shell.link import Box
 from tests.tiny_models import config, random_weights
-from tests.ui.driver import fine, part_of, said, session_of, view_of
+from tests.ui.driver import borrowed, fine, part_of, said, session_of, view_of
 
 COMPARE = "pages/workspace.py"
 FACTS = "The magic number of Oslo is 88. Rain. The magic number of Rome is 17."
@@ -49,7 +49,7 @@ def test_a_model_without_a_twin_stands_beside_itself_and_kin_are_paired_by_index
     app = page()
     fine(app)
     words = said(app)
-    assert app.selectbox(key="widget.b").value == IDENTITY
+    assert borrowed(app.selectbox, "b").value == IDENTITY
     assert "A: tiny-mta" in words and "B: kernels at identity" in words
     assert "Heads paired by index: both sides are one model." in words
     assert re.search(r"Answer “ 88”: A \(tiny-mta\) gives it p = \S+, B \(kernels at identity\) p = ", words)
@@ -57,7 +57,7 @@ def test_a_model_without_a_twin_stands_beside_itself_and_kin_are_paired_by_index
     assert "Share of “Oslo (asked)” in the final weights" in words
     assert "Distance of each of A's kernels" in words
     assert app.button(key="compare.swap").disabled
-    app.selectbox(key="widget.b").set_value("tiny-plain").run()
+    borrowed(app.selectbox, "b").set_value("tiny-plain").run()
     assert "Heads paired by index: the cosine of their embeddings is 1.000, above 0.9." in said(app)
     assert "Hatched: neither has one." in said(app) and "B: tiny-plain" in said(app)
 
@@ -72,8 +72,8 @@ def test_two_models_trained_apart_are_paired_by_their_maps_and_swapped(page):
     assert "A's best finder beside B's best" in said(app)
     app.button(key="compare.swap").click().run()
     assert session_of(app).selection.checkpoint == "tiny-apart"
-    assert app.selectbox(key="widget.b").value == "tiny-mta" and "B: tiny-mta" in said(app)
-    app.selectbox(key="widget.compare.a").set_value("tiny-nan").run()
+    assert borrowed(app.selectbox, "b").value == "tiny-mta" and "B: tiny-mta" in said(app)
+    borrowed(app.selectbox, "compare.a").set_value("tiny-nan").run()
     assert session_of(app).selection.checkpoint == "tiny-nan"
     assert "hold NaN or inf" in said(app)
 
@@ -91,7 +91,7 @@ def test_two_prompts_begin_as_a_minimal_pair_and_a_link_brings_them_back(page):
     assert "Tokens differ" not in words and "agree while both last: compared up to position 9" in words
     assert "no token sees what comes after it" in words and "B's prompt has no such part" in words
     app.button(key="compare.swap").click().run()
-    assert part_of(app, Box).run == "The magic" and app.text_area(key="widget.b prompt").value == NEEDLES
+    assert part_of(app, Box).run == "The magic" and borrowed(app.text_area, "b prompt").value == NEEDLES
     address = {"mode": "two prompts", "b prompt": "Hello, jello"}
     linked = page("Hello, hello", address, layer=1, head=3)
     assert 'Tokens differ at 1 position of 13: 8 ("h" / "j")' in said(linked)

@@ -18,7 +18,7 @@ from mta_viz.ui.how.playground import from_text, to_text
 from mta_viz.ui.how.view import PLAY, STEPS
 from mta_viz.ui.shell.show import OnPage
 from mta_viz.ui.shell.terms import help_of, term, texts, worded
-from tests.ui.driver import charts, fine, part_of, said, view_of
+from tests.ui.driver import borrowed, charts, fine, part_of, said, view_of
 
 PAGE, PROMPT = "pages/how.py", "Hello, hello"
 CELL = {"layer": 1, "head": 2, "query": 12, "key": 4}
@@ -67,7 +67,7 @@ def test_steps_that_a_layer_lacks_say_so_and_are_passed_over(open_app):
         assert view_of(app).get("step", "score") == step
         if step != PLAY:
             app.button(key="step.path.w").click().run()
-    app.button_group(key="widget.step").set_value("heads").run()
+    borrowed(app.button_group, "step").set_value("heads").run()
     fine(app)
     assert "L0 mixes no heads" in sentence(app) and not charts(app)
     app.button(key="step.path.q").click().run()

@@ -34,7 +34,7 @@ def test_the_last_word_of_a_passage_or_why_there_is_none(open_text):
     fine(app)
     assert "Not measured yet" in said(app)
     words = said(measured(app, "Last word: "))
-    assert "Last word: “words” ✗ (5 tokens: w o r d s)" in words and "of 258" in words
+    assert "Last word: “words” :orange[**✗**] (5 tokens: w o r d s)" in words and "of 258" in words
     app.text_area(key="widget.text typed").set_value("Hello.").run()
     measured(app, "This passage cannot be asked: it has one word only")
     app.text_area(key="widget.text typed").set_value("  ").run()

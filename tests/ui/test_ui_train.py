@@ -15,7 +15,7 @@ from mta_viz.ui.train.running import result_words, state_words
 from mta_viz.ui.train.view import usual
 from tests.plots.test_finetuning_figure import DONE, RUNNING
 from tests.tiny_models import config
-from tests.ui.driver import charts, fine, said, session_of
+from tests.ui.driver import borrowed, charts, fine, said, session_of
 
 PAGE = "pages/train.py"
 SETTINGS = Settings(base="/base", layers=(1,), seconds=240.0)
@@ -124,7 +124,7 @@ def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, mod
     assert "Done" in app.success[0].value and len(charts(app)) == 2
     app.button(key="train.another").click().run()
     assert f"--out={folder}-2" in said(app)
-    app.selectbox(key="widget.training").set_value(str(folder)).run()
+    borrowed(app.selectbox, "training").set_value(str(folder)).run()
     app.button(key="train.kernels").click().run()
     fine(app)
     view = session_of(app).selection
@@ -138,6 +138,6 @@ def test_a_failed_training_shows_its_last_words(open_app, models_folder):
     (folder / JOB_FILE).write_text(json.dumps(job))
     (folder / LOG_FILE).write_text("error: **no** disk\n")
     app = open_app("tiny-plain", "Hello", PAGE, TEXT)
-    app.selectbox(key="widget.training").set_value(str(folder)).run()
+    borrowed(app.selectbox, "training").set_value(str(folder)).run()
     assert "Ended before its first step." in said(app) + app.warning[0].value
     assert "error: **no** disk" in said(app) and not (folder / PROGRESS_FILE).exists()

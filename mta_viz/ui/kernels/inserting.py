@@ -136,7 +136,7 @@ def _draw_more(config: ModelConfig) -> dict[str, Any]:
 
 def pick_folder(base: Path, suffix: str, key: str) -> Path:
     """A new folder, in one where models are looked for. Raises MtaVizError where none can be made."""
-    shipped, *own = models.roots()
+    *own, shipped = models.roots()
     here = [base.parent] if any(base.parent.is_relative_to(root) for root in own) else []
     places = [place for place in dict.fromkeys([*here, *own, shipped]) if os.access(place, os.W_OK)]
     if not places:

@@ -107,7 +107,7 @@ def test_the_chosen_head_has_its_maps_its_repetition_and_opens_in_attention(open
     assert "Ends beside a mean: its 95 % interval, values being within 0 to 1" in said(app)
     low = app.dataframe[1].value["median low"].astype(float).tolist()
     assert len(low) == 16 and low == sorted(low, reverse=True)
-    app.button(key="finder.attention").click().run()
+    app.button(key="finder.workspace").click().run()
     fine(app)
     selected, spans = session_of(app).selection, part_of(app, NamedSpans).spans
     assert (selected.layer, selected.head, selected.query) == (1, 2, 299)
@@ -305,7 +305,7 @@ def test_pairs_have_a_form_a_sample_its_heads_and_a_sweep_with_what_chance_is(op
     fine(app)
     assert "4 sentences, 2 x 2: one word alone gives 0.50, any number of the prompt 0.25." in said(app)
     assert part_of(app, Sweeps).results.kind == "pairs"
-    app.button(key="finder.attention").click().run()
+    app.button(key="finder.workspace").click().run()
     fine(app)
     assert "The number that" in app.text_area[0].value
     assert [span.letter for span in part_of(app, NamedSpans).spans] == ["A", "B", "C", "D", "?"]

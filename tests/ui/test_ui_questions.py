@@ -36,7 +36,7 @@ def test_a_sample_shows_its_facts_and_accuracy_is_measured_beside_chance(open_ap
     assert not app.exception and "tokens too short" in app.error[0].value
     app.button(key="forget.needle haystack").click().run()
     run_until(app, "Gold: ")
-    app.button(key="finder.attention").click().run()
+    app.button(key="finder.workspace").click().run()
     fine(app)
     assert app.text_area[0].value.endswith("Answer:")
     assert part_of(app, NamedSpans).spans[-1].letter == "?"

@@ -149,7 +149,7 @@ class Finder:
 
 
 def sample_parts(sample: NeedleSample | QuestionSample) -> Parts:
-    """The needles or facts of a sample, seen from its last token; letters as the Attention page gives them.
+    """The needles or facts of a sample, seen from its last token; letters as the workspace gives them.
 
     Asked is the needle that is asked for, or the last fact that supports the answer. Raises PromptError for a
     sample without one.
@@ -173,7 +173,7 @@ def sample_parts(sample: NeedleSample | QuestionSample) -> Parts:
 
 
 def prompt_spans(sample: NeedleSample | QuestionSample, tokens: Tokens | None = None) -> tuple[Span, ...]:
-    """The needles or facts, then the question, as the Attention page names them.
+    """The needles or facts, then the question, as the workspace names them.
 
     `tokens`: the sample's text encoded anew, which may be cut into other tokens at the joints.
     """

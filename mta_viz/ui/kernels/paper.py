@@ -44,7 +44,7 @@ LAYERS = Setting[Any]("figure_layers", [])
 ROWS, KEYS = Setting("figure_rows", ""), Setting("figure_keys", "")
 FORM = Setting[Form]("all kernels", "pdf")
 NAME_A_SPAN = (
-    "This prompt has no named span to cut the map to. On the Attention page find a text in it and name it; "
+    "This prompt has no named span to cut the map to. In the workspace find a text in it and name it; "
     "its keys are then offered here."
 )
 

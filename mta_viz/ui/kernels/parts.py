@@ -203,7 +203,7 @@ def worth_sentence(worth: TaskShapley | Absent, kernel: KernelId) -> str:
         f"Alone removed (necessary): {_signed(-value.necessary)} nats. All others removed (sufficient): it "
         f"gives {_signed(value.sufficient)} of the {_signed(worth.shared.effect)} that all kernels give "
         f"together. Shapley value {_signed(value.shapley)}, standard error {value.standard_error:.2g} "
-        "(Surgery has all kernels)."
+        "(a sweep in the workspace has all kernels)."
     )
 
 

@@ -29,7 +29,7 @@ from mta_viz.ui.fields import menu, row_table
 from mta_viz.ui.labs.often import opens
 from mta_viz.ui.shell import cache, pickers, show, sidebar, state, work
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
-from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.page import WORKSPACE, Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, layer_label, plain, text_file
 from mta_viz.ui.shell.work import Work, time_text
@@ -194,8 +194,8 @@ def draw_heads(
     select_first("finder", figure, list(values), keep_first=linked)
     place = state.selection().layer or 0, state.selection().head or 0
     name = head_name(*place, page.numbering)
-    if below.button(f"Open {name} in Attention", icon=":material/grid_on:", key="finder.attention"):
-        _open_in_attention(page, finder, *prompt)
+    if below.button(f"Open {name} in the workspace", icon=":material/grid_on:", key="finder.workspace"):
+        _open_in_workspace(page, finder, *prompt)
     with maps:
         _draw_map(page, replace(figure, marked=place), finder)
         crops = () if crop is None else _draw_crops(page, replace(crop, layer=place[0], head=place[1]))
@@ -281,7 +281,7 @@ def _lit_words(finder: Finder, numbering: int) -> str:
     return f"The convolution that lights “{finder.parts.asked.name}” most: {'; '.join(lit)}."
 
 
-def _open_in_attention(page: Page, finder: Finder, text: str, find: Callable[[], tuple[Span, ...]]) -> None:
+def _open_in_workspace(page: Page, finder: Finder, text: str, find: Callable[[], tuple[Span, ...]]) -> None:
     """The same prompt there, its spans named, at this head and the query that should find the part."""
     sidebar.use_prompt(text)
     if page.model_key is not None:
@@ -290,7 +290,7 @@ def _open_in_attention(page: Page, finder: Finder, text: str, find: Callable[[],
         chosen = NO_SPAN if asked is None else span_name(asked)
         name_spans(cache.RunKey(page.model_key, text).text, spans, chosen)
     state.select(query=finder.parts.query, key=None)
-    st.switch_page("pages/attention.py")
+    st.switch_page(WORKSPACE)
 
 
 def _draw_crops(page: Page, figure: CropMap) -> tuple[StepCrop, ...]:

@@ -216,7 +216,7 @@ def _most(task: Any, seed: int) -> int:
 
 def _setting_words(form: OfTask, page: Page) -> str:
     """What a sample is, and what chance gives."""
-    if isinstance(form, Written):
+    if not isinstance(form, Needles | Pairs):
         return ""
     at = "anywhere" if form.depth is None else f"at {form.depth:g} %"
     where = f"in {form.n_tokens(page.model):,} tokens, the asked one {at};"

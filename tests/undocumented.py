@@ -32,6 +32,7 @@ class Item:
 
 STREAMLIT = (
     Item("stMainBlockContainer", "style.css: room for content in a 1280 px window"),
+    Item("stHtml", "style.css: the text of a sample"),
     Item("stMain", "style.css: rules that leave the sidebar alone"),
     Item("stSidebar", "style.css: the sidebar's width"),
     Item("stWidgetLabel", "style.css: pickers in a narrow place have their labels for screen readers only"),

@@ -63,7 +63,7 @@ def edit_tap(page, row, column, value):
     grid = page.locator("[class*='st-key-taps-'] canvas").first
     grid.scroll_into_view_if_needed()
     box = grid.bounding_box()
-    x, y = box["x"] + 80 + 46 * (column + 0.5), box["y"] + 35 * (row + 1.5)
+    x, y = box["x"] + 80 + 46 * (column + 0.5), box["y"] + box["height"] / 7 * (row + 1.5)
     page.mouse.click(x, y)
     page.wait_for_timeout(500)
     page.mouse.dblclick(x, y)

@@ -28,7 +28,7 @@ def run_file(browser, app_address, tmp_path_factory):
     """A run of tiny-mta with its raw scores, saved on the page; and what the page's map shows."""
     context = browser.new_context(viewport={"width": 1280, "height": 1100}, accept_downloads=True)
     page = context.new_page()
-    page.set_default_timeout(180_000)
+    page.set_default_timeout(60_000)
     page.goto(f"{app_address}/attention?ck=tiny-mta&l=1&h=2&s=raw")
     wait_for_map(page, "L1 H2")
     run_prompt(page, PROMPT)

@@ -99,9 +99,9 @@ class Text {
       part.textContent = word;
       return part;
     });
-    const value = document.createElement("div"), facts = store.facts(panel, query, key);
+    const value = document.createElement("span"), facts = store.facts(panel, query, key);
     value.textContent = `${panel.heading || panel.stage}: ${facts.join("")}`;
-    this.says.replaceChildren(...parts, value);
+    this.says.replaceChildren(...parts, " · ", value);
     if (store.hovered) return;
     const name = (at) => store.token(at).map(isolated).join("");
     const announced = `query${name(query)}, key${name(key)}: ${value.textContent}`;

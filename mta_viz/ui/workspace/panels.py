@@ -80,7 +80,8 @@ def linked_of(desk: Desk) -> Linked:
     head, crops = desk.head, crops_of(desk)
     marks = tuple((hit.start, hit.stop) for hit in hits_of(head)[0])
     panels = _compared(desk) if desk.shown == DIFFERENCE else _around(desk)
-    usual = WHOLE if len(head.tokens) < WHOLE_BELOW else "window"
+    drawn = head.has_overview and state.part(Part).crop is not None  # a box on the overview: all of it
+    usual = WHOLE if len(head.tokens) < WHOLE_BELOW or drawn else "window"
     return Linked(
         VIEW,
         head.page.key,

@@ -152,7 +152,7 @@ OPENERS = {
     "mta_viz/ui/shell/address.py": "assets/help.md",
     "mta_viz/ui/shell/terms.py": "assets/terms.toml",
     "mta_viz/ui/linked/component.py": "package data",
-    "mta_viz/exporting/report.py": "package data, and the PDF that the browser wrote into a folder of its own",
+    "mta_viz/exporting/report.py": "package data; the PDF that the browser wrote into a folder of its own",
     "mta_viz/exporting/report_sections.py": "package data",
     "mta_viz/cli/report.py": "what a report that was stopped keeps beside its file",
 }

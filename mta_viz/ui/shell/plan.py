@@ -43,11 +43,12 @@ class History:
 
 @dataclass
 class Plans:
-    """The lists by checkpoint, and whether and how the address's was read."""
+    """The lists by checkpoint, whether and how the address's was read, and the one that the sidebar shows."""
 
     of: dict[str | None, History] = field(default_factory=dict)
     read: bool = False
     problem: str = ""
+    in_sidebar: Listing = ()
 
 
 def history() -> History:
@@ -153,7 +154,7 @@ def draw_interventions(numbering: int) -> None:
         except ConfigError as error:
             plans.problem = f"The link's plan was left out. {error}"
     plans.read = True
-    listed = plan_items()
+    listed = plans.in_sidebar = plan_items()
     text = to_address(listed)
     state.session().link.plan = {NAME: text} if text and len(text) <= MAX_CHARACTERS else {}
     if plans.problem:
@@ -164,6 +165,12 @@ def draw_interventions(numbering: int) -> None:
     with st.expander(f"Interventions: {n_active} of {len(listed)} active", icon=":material/science:"):
         for index, item in enumerate(listed):
             draw_switch(index, item, numbering, "sidebar")
+
+
+def follow_plan() -> None:
+    """In a part of the page that runs alone: once the plan is another one, sidebar and address follow."""
+    if state.part(Plans).in_sidebar != plan_items():
+        st.rerun()
 
 
 def draw_switch(index: int, item: Listed, numbering: int, where: str) -> None:

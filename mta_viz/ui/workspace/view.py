@@ -34,6 +34,7 @@ from mta_viz.ui.workspace.views import draw_views
 @st.fragment
 def draw_workspace(page: Page) -> None:
     """The page's body. Its own widgets run it alone: the sidebar does not change with the selection."""
+    plans.follow_plan()
     begin()
     with errors_as_messages():
         _draw(page)

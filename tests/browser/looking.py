@@ -1,6 +1,9 @@
 """What every browser test does with a page: wait until it rests, run a prompt, find a point on a chart."""
 
 import re
+from contextlib import suppress
+
+from playwright.sync_api import TimeoutError
 
 PROMPT = "The cat sat on the mat."
 MAP, TEXT = ".st-key-exact .mta-maps", ".mta-words"
@@ -13,12 +16,19 @@ WINDOW = f"""() => {{
 
 
 def settle(page):
-    """Until the script has run and nothing is being loaded."""
+    """Until the script has run, nothing is being loaded, and the prompt's story is told."""
+    _rest(page)
+    with suppress(TimeoutError):  # a long prompt's story is asked for: it has a button
+        page.locator(".st-key-story").wait_for(state="detached", timeout=10_000)
+    _rest(page)
+    page.wait_for_timeout(500)
+
+
+def _rest(page):
     page.wait_for_function(
         """() => document.querySelector('[data-testid="stApp"]')?.dataset.testScriptState === 'notRunning'
              && !document.querySelector('[data-testid="stSkeleton"]')"""
     )
-    page.wait_for_timeout(500)
 
 
 def wait_for_map(page, words):

@@ -8,6 +8,7 @@ from urllib.parse import quote_plus
 
 import pytest
 from PIL import Image
+from playwright.sync_api import expect
 from pypdf import PdfReader
 
 from mta_viz.exporting.carriers import read
@@ -23,7 +24,7 @@ def explorer(visit):
     page = visit(f"/attention?ck=tiny-mta&l=1&h=2&s=kq&p={quote_plus(PROMPT)}")
     wait_for_map(page, "L1 H2")
     page.get_by_text("Cells", exact=True).first.click()
-    wait_for_map(page, "L1 H2")
+    expect(page).to_have_url(re.compile("tab=Cells"))
     settle(page)
     return page
 

@@ -158,6 +158,6 @@ def test_the_same_edit_on_two_samples_says_which_each_is_of():
     assert matters.worth_sentence(TaskShapley("x", "needle", "", 0, shared), PRE) == (
         "On Shapley's 16 samples a kernel taken out keeps its own tap only: its shape goes, its gain and "
         "sign stay. Alone removed (necessary): −0.500 nats. All others removed (sufficient): it gives +2.00 "
-        "of the +8.00 that all kernels give together. Shapley value +1.50, standard error 0.25 (Surgery has "
-        "all kernels)."
+        "of the +8.00 that all kernels give together. Shapley value +1.50, standard error 0.25 (a sweep "
+        "in the workspace has all kernels)."
     )

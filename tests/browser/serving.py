@@ -23,8 +23,8 @@ HOW_TO = "The browser tests need a chromium: `apt-get install chromium` or `play
 
 
 def find_chromium() -> str | None:
-    """The chromium that BROWSER_PATH names, else one on the PATH; None leaves it to playwright's own."""
-    if named := os.environ.get("BROWSER_PATH"):
+    """The lighter one without windows, that of BROWSER_PATH, or one on the PATH; None: playwright's own."""
+    if named := shutil.which("chromium-headless-shell") or os.environ.get("BROWSER_PATH"):
         return named
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 

@@ -79,7 +79,7 @@ function legend(node, panel) { // a colour bar between its two ends
 class Store {
   constructor(view) {
     Object.assign(this, { view, views: new Set(), header: null, panels: [], cell: null, hovered: null });
-    this.state = { opened: "", crop: "", box: null, frame: null, colored: 0, turn: 0, at: -WAIT };
+    this.state = { opened: "", crop: "", box: null, frame: null, colored: 0, turn: 0, heard: 0, at: -WAIT };
     document.addEventListener("mta-cell:" + view, ({ detail }) => this.told(detail));
   }
 
@@ -112,7 +112,9 @@ class Store {
 
   told({ query, key, side, turn }) {
     const { state } = this;
+    state.heard = Math.max(state.heard, turn);
     if (turn < state.turn && performance.now() - state.at < WAIT) return; // a later choice is under way
+    state.turn = Math.max(state.turn, turn);
     const first = !this.cell, again = same(this.cell, { query, key }) && this.cell.side === side;
     this.cell = { query, key, side };
     if (again || this.quiet || !this.header) return; // quiet: all is drawn anew anyway
@@ -132,7 +134,10 @@ class Store {
     const detail = { ...next, turn: ++this.state.turn };
     this.state.at = performance.now();
     clearTimeout(this.sending);
-    const send = () => document.dispatchEvent(new CustomEvent("mta-choice:" + this.view, { detail }));
+    const send = (left = 5) => { // the server may not listen while the page is drawn anew: until it answers
+      document.dispatchEvent(new CustomEvent("mta-choice:" + this.view, { detail }));
+      this.sending = left && setTimeout(() => this.state.heard < detail.turn && send(left - 1), WAIT);
+    };
     requestAnimationFrame(() => { clearTimeout(this.sending); this.sending = setTimeout(send, delay); }); // drawn first
   }
 

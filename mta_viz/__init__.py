@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mta_viz.analysis.compare.comparing import compare
     from mta_viz.analysis.kernels.recurrence import recurrence
     from mta_viz.analysis.labs.kernels import kernels
-    from mta_viz.exporting.report import report
     from mta_viz.exporting.saved import export
     from mta_viz.figures import figure
     from mta_viz.model.inserting import insert_mta
@@ -60,7 +59,6 @@ __all__ = [
     "operator",
     "ranking",
     "recurrence",
-    "report",
     "responsibilities",
     "save_trace",
     "shapley_values",
@@ -87,7 +85,6 @@ _NAMES = {
     "analysis.compare.comparing": "compare",
     "analysis.kernels.recurrence": "recurrence",
     "analysis.labs.kernels": "kernels",
-    "exporting.report": "report",
     "exporting.saved": "export",
     "figures": "figure",
     "model.inserting": "insert_mta",

@@ -46,7 +46,18 @@ ONLY_IN = {
 # The rooms inside these packages, lowest first; what is of several rooms stands in the highest of them.
 ROOMS = {
     "analysis": ("kernels", "attention", "labs", "cause", "compare"),
-    "ui": ("shell", "linked", "how", "attention", "kernels", "labs", "surgery", "compare", "train"),
+    "ui": (
+        "shell",
+        "linked",
+        "how",
+        "attention",
+        "kernels",
+        "labs",
+        "surgery",
+        "compare",
+        "workspace",
+        "train",
+    ),
 }
 WITHOUT_TORCH = ("pages/", "app.py", "mta_viz/plots/")
 API = {"load", "capture", "kernels", "patterns", "decompose", "attribute", "compare", "export"}

@@ -29,11 +29,12 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Make every section, then write the file; what is done is kept beside it until then."""
-    from mta_viz.exporting.report import browser, checked_path, report
+    from mta_viz.exporting.pictures import find_browser
+    from mta_viz.exporting.report import checked_path, report
 
     out = checked_path(arguments.out)
     if out.suffix.lower() == ".pdf":
-        browser("pdf")
+        find_browser("pdf")
     model, prompt = flags.open_model(arguments, kernels_do=True), None
     if arguments.prompt is not None or arguments.tokens:
         prompt = flags.encode(model, flags.prompt_of(arguments))

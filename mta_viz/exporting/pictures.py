@@ -200,6 +200,16 @@ NO_BROWSER = (
 _one_at_a_time = threading.Lock()
 
 
+def find_browser(format: str) -> str:
+    """The program that draws and prints. Raises MtaVizError where there is none."""
+    from choreographer.browsers.chromium import Chromium
+
+    program = Chromium.find_browser(skip_local=False)
+    if program is None:
+        raise MtaVizError(NO_BROWSER.format(format=format))
+    return str(program)
+
+
 def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size: float = 1.0) -> bytes:
     """The figure as a file's content, `size` times as large as its layout; an HTML page as it is laid out.
 
@@ -208,7 +218,6 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
     Raises MtaVizError when no browser is found or it fails to draw.
     """
     import kaleido  # costs a second, and most sessions save nothing
-    from choreographer.browsers.chromium import Chromium
 
     printed = printable(figure)
     if format == "html":
@@ -220,8 +229,7 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
     }
     with _one_at_a_time:
         # A server started without a browser would wait for it for ever.
-        if Chromium.find_browser(skip_local=False) is None:
-            raise MtaVizError(NO_BROWSER.format(format=format))
+        find_browser(format)
         kaleido.start_sync_server(silence_warnings=True)
         try:
             return kaleido.calc_fig_sync(printed.to_plotly_json(), opts={"format": format, **options})

@@ -1,4 +1,4 @@
-"""`mta_viz.report`: what is known of a model, section by section, and the one page or PDF it is written as.
+"""`report`: what is known of a model, section by section, and the one page or PDF it is written as.
 
 The page's template is `report.html`: all text goes through its one filter, which escapes markup and control
 characters. Pictures are SVG inside `<img>`, each with its provenance as Save writes it; the file holds those
@@ -30,7 +30,7 @@ from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.exporting import report_sections as sections
 from mta_viz.exporting.carriers import embed
-from mta_viz.exporting.pictures import NO_BROWSER
+from mta_viz.exporting.pictures import find_browser
 from mta_viz.exporting.provenance import many_text
 from mta_viz.exporting.report_sections import Order, Section, Shown, keeping, tell
 from mta_viz.exporting.saved import Choices, file_name, picture
@@ -86,7 +86,7 @@ class Report:
 
     def pdf(self, progress: Progress = lambda share: None, *, page: bytes | None = None) -> bytes:
         """The same on A4, of the `page` that is there. Raises MtaVizError where no browser prints it."""
-        program = browser("pdf")
+        program = find_browser("pdf")
         content = _printed(program, self.html(progress) if page is None else page)
         return embed(content, "pdf", self._origin("pdf"))
 
@@ -120,16 +120,6 @@ def checked_path(path: Path) -> Path:
     if path.suffix.lower() not in SUFFIXES:
         raise MtaVizError(f"{path} ends with none of {', '.join(SUFFIXES)}: which is the report to be?")
     return path
-
-
-def browser(format: str) -> str:
-    """The program that draws and prints. Raises MtaVizError where there is none."""
-    from choreographer.browsers.chromium import Chromium
-
-    program = Chromium.find_browser(skip_local=False)
-    if program is None:
-        raise MtaVizError(NO_BROWSER.format(format=format))
-    return str(program)
 
 
 def _printed(program: str, page: bytes) -> bytes:
@@ -166,7 +156,7 @@ def report(
     not made again. `begin(what comes)`, then `progress(share of it)`; raise in either to stop. What cannot be
     made its section says. Raises MtaVizError for a checkpoint, prompt or task that cannot be used.
 
-    >>> mta_viz.report(model, "hjnvt.qdgzf.aoxsb#gd").sections[-1].title
+    >>> report(model, "hjnvt.qdgzf.aoxsb#gd").sections[-1].title
     'The model'
     """
     model = model if isinstance(model, HookedMTA) else load(model)

@@ -179,6 +179,8 @@ def test_what_was_chosen_survives_a_change_of_page(visit):
 
 @pytest.mark.parametrize("name", ["workspace", "attention"])
 def test_the_first_page_is_found_by_its_name_and_the_one_before(visit, name):
+    page = visit("/?ck=tiny-mta&l=3&h=2")
+    wait_for_map(page, "L3 H2")
     named = visit(f"/{name}?ck=tiny-mta&l=1&h=2&s=final")
     wait_for_map(named, "L1 H2 · final weights")
     settle(named)
@@ -228,8 +230,9 @@ SEEN = {
 }
 
 
-def test_text_panels_and_inspector_are_seen_without_scrolling(visit):
-    page = visit("/?ck=needle-mta", 1280)
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_text_panels_and_inspector_are_seen_without_scrolling(visit, width):
+    page = visit("/?ck=needle-mta", width)
     wait_for_map(page, "L5 H7")
     page.get_by_text("L5 H7's kernel before the softmax (diagonal)").wait_for()
     settle(page)
@@ -239,7 +242,8 @@ def test_text_panels_and_inspector_are_seen_without_scrolling(visit):
     assert page.evaluate(WINDOW)[0] > 200  # the question x the needle, not the whole
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1920, "dark")])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 1920])
 def test_nothing_overlaps_or_is_cut(visit, width, theme):
     page = visit("/?ck=tiny-mta&l=1&h=0&s=kq2", width, theme)
     wait_for_map(page, "L1 H0")

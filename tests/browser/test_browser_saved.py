@@ -54,7 +54,6 @@ def opened(visit):
 
     def start(checkpoint, file):
         page = visit(f"/attention?ck={checkpoint}")
-        settle(page)
         page.get_by_role("button", name="Open run").click()
         page.locator("[role=dialog] input[type=file]").set_input_files(file)
         return page

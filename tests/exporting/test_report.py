@@ -10,7 +10,7 @@ from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.exporting import report_sections
 from mta_viz.exporting.again import make_again
 from mta_viz.exporting.carriers import read
-from mta_viz.exporting.report import Report
+from mta_viz.exporting.report import Report, report
 from tests.tiny_models import write_models
 
 HOSTILE = "</script></metadata><script>alert(1)</script>\u202e\x1b[31m & “a” {{ 7 * 7 }} {% raw %}"
@@ -46,7 +46,7 @@ def quick_pictures(request, monkeypatch):
 
 @pytest.fixture(scope="module")
 def blocks(models) -> Report:
-    return mta_viz.report(models / "tiny-blocks", task="blocks", samples=4)
+    return report(models / "tiny-blocks", task="blocks", samples=4)
 
 
 def test_the_page_is_whole_and_asks_nothing_of_the_network(blocks):
@@ -71,25 +71,25 @@ def test_every_figure_is_made_again_from_what_the_page_says(blocks, models, tmp_
 
 def test_hostile_text_stays_text(models):
     model = mta_viz.load(models / "tiny-mta")
-    report = mta_viz.report(model, HOSTILE, answer="<b>")
-    content = Report("<img src=x onerror=1>", report.made, report.sections).html()
+    made = report(model, HOSTILE, answer="<b>")
+    content = Report("<img src=x onerror=1>", made.made, made.sections).html()
     page = Page(content)
-    assert page.tags.count("script") == 1 and page.tags.count("img") == len(report.figures)
+    assert page.tags.count("script") == 1 and page.tags.count("img") == len(made.figures)
     assert not any(name.startswith("on") for _, name, _ in page.attributes)
     assert "\u202e" not in page.text and "\x1b" not in page.text and "{{ 7 * 7 }}" in page.text
     assert "<img src=x onerror=1>" in page.text
 
 
 def test_what_cannot_be_made_says_why_in_a_line(models):
-    report = mta_viz.report(models / "no-tokenizer")
-    missing = {section.name: section.missing for section in report.sections}
+    made = report(models / "no-tokenizer")
+    missing = {section.name: section.missing for section in made.sections}
     assert missing["model"] == missing["kernels"] == ()
     assert "no task was named" in missing["task"][0] and "tokenizer" in missing["story"][0]
     assert "has not been measured" in missing["matters"][0]
     assert all("\n" not in line for lines in missing.values() for line in lines)
-    plain = mta_viz.report(models / "tiny-plain", "abc")
+    plain = report(models / "tiny-plain", "abc")
     assert "no key-query kernels" in plain.sections[4].missing[0]
-    nan = mta_viz.report(models / "tiny-nan", "abc")
+    nan = report(models / "tiny-nan", "abc")
     assert nan.sections[1].missing and nan.sections[4].tables
 
 
@@ -105,13 +105,13 @@ def test_a_stopped_report_goes_on_and_runs_nothing_twice(models, tmp_path, monke
 
     kept: dict[str, str] = {}
     with pytest.raises(Cancelled):
-        mta_viz.report(models / "tiny-blocks", **settings, kept=kept, progress=stop)
+        report(models / "tiny-blocks", **settings, kept=kept, progress=stop)
     assert calls["outcome"] == 2
-    report = mta_viz.report(models / "tiny-blocks", **settings, kept=kept)
+    made = report(models / "tiny-blocks", **settings, kept=kept)
     assert calls == {"outcome": 3, "kernel_table": 1}
-    again = mta_viz.report(models / "tiny-blocks", **settings, kept=kept)
+    again = report(models / "tiny-blocks", **settings, kept=kept)
     assert calls == {"outcome": 3, "kernel_table": 1}
-    assert again.html() == report.html()
+    assert again.html() == made.html()
 
 
 def _counted(calls, name, function):
@@ -124,9 +124,9 @@ def _counted(calls, name, function):
 
 def test_a_damaged_section_is_made_anew(models):
     kept: dict[str, str] = {}
-    mta_viz.report(models / "tiny-blocks", "abcde.fghij#ca", kept=kept)
+    report(models / "tiny-blocks", "abcde.fghij#ca", kept=kept)
     damaged = {name: text if name.startswith("table") else text[:50] for name, text in kept.items()}
-    mta_viz.report(models / "tiny-blocks", "abcde.fghij#ca", kept=damaged)
+    report(models / "tiny-blocks", "abcde.fghij#ca", kept=damaged)
     assert damaged == kept
 
 

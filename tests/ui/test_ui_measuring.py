@@ -97,3 +97,24 @@ def test_what_goes_wrong_is_said_and_can_be_tried_again(gate):
     gate.failure = ValueError("a bug")
     app.button[0].click().run()
     _until(app, lambda: len(app.exception) == 1)
+
+
+def _page_under_a_window(is_open):
+    import streamlit as st
+
+    from mta_viz.ui.shell import state, work
+    from mta_viz.ui.shell.widgets import Window
+
+    times = st.session_state["times"] = st.session_state.get("times", 0) + 1
+    state.part(Window).open = is_open
+    done = work.Work(lambda work: None)
+    assert done.wait(5.0)
+    if times < 3:
+        work.watch(done)
+    st.text(f"drawn {times} times")
+
+
+@pytest.mark.parametrize(("is_open", "times"), [(False, 3), (True, 1)])
+def test_the_end_of_work_does_not_draw_the_page_under_an_open_window(is_open, times):
+    app = AppTest.from_function(_page_under_a_window, kwargs={"is_open": is_open}).run()
+    assert app.text[0].value == f"drawn {times} times"

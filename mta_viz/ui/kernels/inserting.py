@@ -21,7 +21,7 @@ from mta_viz.printed import printable
 from mta_viz.run.inserted import LogitChange, logit_change, write_inserted
 from mta_viz.ui.shell import cache, models, state
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.widgets import caption, layer_label, plain
+from mta_viz.ui.shell.widgets import caption, layer_label, plain, window
 
 PLACES = {"pre": "before the softmax", "post": "after the softmax", "both": "both"}
 MIXINGS = {"none": "none", **PLACES}
@@ -62,7 +62,7 @@ def draw_inserting(page: Page) -> None:
     words = "Kernels at the identity: the model computes what it did, and can be trained from there."
     if st.button("Insert kernels", key="insert.open", icon=":material/add:", help=words):
         state.part(Last).written = None
-        st.dialog("Insert kernels", width="medium")(_draw_dialog)(page)
+        window("Insert kernels", width="medium")(_draw_dialog)(page)
 
 
 def _draw_dialog(page: Page) -> None:

@@ -78,7 +78,7 @@ def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
     return urlunsplit(parts._replace(path=path, query=urlencode(parameters), fragment=""))
 
 
-@st.dialog("Save or open everything", width="large")
+@widgets.window("Save or open everything", width="large")
 def _everything() -> None:
     left, right = st.columns(2, gap="large")
     with left:

@@ -17,7 +17,7 @@ import streamlit as st
 from mta_viz.plots.parts import nothing_yet
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import ASSETS, ICON, PAGES, WORKSPACE, Page, errors_as_messages, of_older
-from mta_viz.ui.shell.widgets import plain
+from mta_viz.ui.shell.widgets import Window, plain
 
 if TYPE_CHECKING:
     from mta_viz.ui.shell.sidebar import Request
@@ -46,6 +46,7 @@ def open_page(
         if changed:
             work.stop_all("page")
         show.begin()
+        state.session().parts.pop(Window, None)  # a window is not there any more
         request = sidebar.draw_sidebar()
         page = preparing.ready(request)
     has_body = page is not None and not (needs_run and page.trace is None)

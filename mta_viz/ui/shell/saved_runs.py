@@ -27,7 +27,7 @@ from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import ModelKey, RunKey
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import use_prompt
-from mta_viz.ui.shell.widgets import caption, chart, head_label, keep_upload, layer_label, plain
+from mta_viz.ui.shell.widgets import caption, chart, head_label, keep_upload, layer_label, plain, window
 
 MOST_MB = 200  # what a browser is asked to take, and the app takes back
 _words_of = attrgetter("value.long")  # a stage
@@ -74,9 +74,9 @@ def draw_saved_runs(page: Page) -> None:
     """The two buttons in the sidebar, and whether the page's run came from a file."""
     with st.container(horizontal=True):
         if page.trace is not None and st.button("Save run", icon=":material/save:", key="run.save"):
-            st.dialog("Save this run")(draw_save)(page)
+            window("Save this run")(draw_save)(page)
         if st.button("Open run", icon=":material/folder_open:", key="run.open"):
-            st.dialog("Open a run", width="large")(draw_open)(page)
+            window("Open a run", width="large")(draw_open)(page)
     opened = state.part(Opened)
     if opened.run is not None and opened.run.key == page.key:
         caption(f"This run was read from {opened.run.name}, not computed here.")

@@ -23,7 +23,7 @@ from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import MIME_TYPES, caption, chart, plain
+from mta_viz.ui.shell.widgets import MIME_TYPES, caption, chart, plain, window
 from mta_viz.ui.shell.work import Work
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
@@ -154,7 +154,7 @@ def save_button(figure: Drawn, label: str = "Save") -> None:
         (_export_table if figure.figure is None else _export_figure)(figure)
 
 
-@st.dialog("Export", width="large")
+@window("Export", width="large")
 def _export_figure(figure: Drawn) -> None:
     left, right = st.columns([2, 3])
     with left:
@@ -177,7 +177,7 @@ def _export_figure(figure: Drawn) -> None:
         _draw_files(made, format, choices)
 
 
-@st.dialog("Save the table")
+@window("Save the table")
 def _export_table(figure: Drawn) -> None:
     saved = files.saved(figure, digest_of)
     origin = partial(files.sidecar, saved, Choices())

@@ -122,6 +122,31 @@ class Bases(dict[str, str]):
 
 
 @dataclass
+class Window:
+    """Whether a window lies over the page: it goes where the page is drawn anew."""
+
+    open: bool = False
+
+
+def window(title: str, **look: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A function that draws a window, as `st.dialog` makes it; the page waits until it is closed."""
+
+    def closed() -> None:
+        state.part(Window).open = False
+
+    def of(draw: Callable[..., None]) -> Callable[..., None]:
+        shown = st.dialog(title, on_dismiss=closed, **look)(draw)
+
+        def open_window(*arguments: Any) -> None:
+            state.part(Window).open = True
+            shown(*arguments)
+
+        return open_window
+
+    return of
+
+
+@dataclass
 class TextFile:
     """One place for a text file: the page it is on, what is there, and how often its uploader began anew."""
 

@@ -16,7 +16,7 @@ import streamlit as st
 from mta_viz.errors import Cancelled
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import BoundedStore, stores
-from mta_viz.ui.shell.widgets import plain
+from mta_viz.ui.shell.widgets import Window, plain
 
 QUIET_SECONDS = 0.4  # work shorter than this shows no progress bar
 Owner = Literal["page", "model"]
@@ -160,8 +160,11 @@ def draw_stop(name: str, work: Work, **look: Any) -> None:
 
 
 def watch(work: Work) -> None:
-    """The bar of work that runs, drawn in a fragment; the page is drawn anew when it is through."""
-    if not work.running:
+    """The bar of work that runs, drawn in a fragment; when it is through the page is drawn anew.
+
+    That would close a window over the page, so that it waits until a visitor has closed it.
+    """
+    if not work.running and not state.part(Window).open:
         st.rerun()
     st.progress(work.fraction, text=progress_text(work))
 

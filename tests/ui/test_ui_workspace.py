@@ -2,7 +2,14 @@
 
 import pytest
 
+from mta_viz.model.stages import Stage
+from mta_viz.run.tracing import capture, load
+from mta_viz.ui.attention.head import Head
+from mta_viz.ui.shell.cache import ModelKey
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import OnPage
+from mta_viz.ui.workspace.panels import Desk
 from mta_viz.ui.workspace.views import OF_HEAD
 from tests.ui.driver import charts, fine, part_of, run_until, said, session_of, view_of
 
@@ -18,6 +25,22 @@ def test_the_page_draws_text_panels_sum_and_predictions(open_app):
     assert len(app.button_group[0].options) == 6  # all six stages in a layer with both kernels
     words = said(run_until(app, "the head gives"))
     assert "Answer “" in words and "’s shape" in words  # with the kernel and without
+
+
+@pytest.mark.parametrize("checkpoint", ["tiny-plain", "tiny-mta"])
+def test_a_story_that_is_told_at_once_is_on_the_page_at_once(open_app, checkpoint):
+    app = open_app(checkpoint, "Hello, hello", PAGE)
+    fine(app)
+    assert "Answer “" in said(app) or any(button.key == "stop.story" for button in app.button)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "before"), [("tiny-plain", Stage.RAW), ("tiny-mta", Stage.SOFTMAX_KQ)]
+)
+def test_the_final_weights_stand_beside_what_they_are_made_of(models_folder, checkpoint, before):
+    trace = capture(load(models_folder / checkpoint), "Hello")
+    page = Page(trace.model, trace, "run", "", False, 0, True, ModelKey(str(models_folder / checkpoint), 0))
+    assert Desk(page, Head(page, Selected(1, 0, Stage.PATTERN, 4, 0))).stages == (before, Stage.PATTERN)
 
 
 def test_every_tab_has_its_figures_and_says_what_they_are(open_app):

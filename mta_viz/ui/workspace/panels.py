@@ -9,6 +9,7 @@ from typing import Any
 
 import streamlit as st
 
+from mta_viz.analysis.attention.cells import stage_before
 from mta_viz.analysis.attention.changes import DifferenceMap
 from mta_viz.analysis.attention.maps import AttentionMap, round_up, shared_limit
 from mta_viz.analysis.attention.spans import QUESTION, Span
@@ -65,11 +66,18 @@ class Desk:
         return next((KernelId(selected.layer, selected.head, where) for where in (*made, *there)), None)
 
     @property
+    def _makes_weights(self) -> bool:
+        """Whether a step of the layer makes the final weights of the stage before."""
+        return stage_before(self.original.trace, self.head.selected.layer, Stage.PATTERN) is not None
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """Those of the two panels, in the order they are computed; one where nothing comes before."""
         selected = self.head.selected
         there = layer_stages(self.original.model.config.kernels(selected.layer))
         earlier = there[: there.index(selected.stage)]
+        if selected.stage is Stage.PATTERN and not self._makes_weights:
+            earlier = earlier[:-1]  # the weights are the stage before, cell by cell
         chosen = next((stage for stage in there if stage.value.key == BEFORE.value), None)
         before = earlier[-1:] if chosen is None or chosen is selected.stage else (chosen,)
         return (*before, selected.stage)

@@ -101,7 +101,9 @@ def _draw_top(desk: Desk) -> None:
         draw_answer(desk)
         if desk.story is None:
             with st.container(key="story"):
-                draw_story(page)
+                told = draw_story(page)
+            if told is not None:  # within the moment that a quick one is waited for
+                st.rerun()
 
 
 def _draw_panels(desk: Desk, linked: Linked) -> None:

@@ -283,12 +283,8 @@ def test_a_planted_violation_is_found(tmp_path: Path, rule: Callable, name: str,
     assert len(rule(tmp_path)) == 1
 
 
-def test_importing_the_package_is_light_and_quick():
-    code = (
-        "import json, sys, time; start = time.perf_counter(); import mta_viz;"
-        "print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))"
-    )
+def test_importing_the_package_is_light():
+    code = "import json, sys, mta_viz; print(json.dumps(sorted(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
-    seconds, modules = json.loads(answer.stdout)
+    modules = json.loads(answer.stdout)
     assert not {"torch", "streamlit", "numpy", "transformer_lens"} & set(modules)
-    assert seconds < 0.3

@@ -1,18 +1,15 @@
 """The notebook runs from empty outputs to its end, ships without any, and names no place of one machine."""
 
 import json
-import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 TOUR = ROOT / "examples" / "mta_viz_tour.ipynb"
-SECONDS = 60  # of the processor's time
 RUN = """
 import sys, os.path, nbformat, nbclient
 notebook = nbformat.read(sys.argv[1], as_version=4)
@@ -38,24 +35,16 @@ def test_the_tour_runs_from_empty(tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    before = children_seconds()
     # In a process of its own: the browser tests of this one have an event loop running.
     command = [sys.executable, "-c", RUN, str(TOUR), str(tmp_path / "run.ipynb")]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert children_seconds() - before < SECONDS
     notebook = nbformat.read(tmp_path / "run.ipynb", as_version=4)
     said = [text_of(cell) for cell in notebook.cells if cell.cell_type == "code"]
     assert any("Trace of" in one and "needle-mta" in one for one in said)
     assert any("the stored map is the same: True" in one for one in said)
     assert any("KernelToIdentity" not in one and "-> identity: log p(' 836')" in one for one in said)
     assert json.loads(TOUR.read_text("utf-8"))["cells"][1]["outputs"] == []
-
-
-def children_seconds() -> float:
-    """Processor seconds of the processes this one has started and seen end; the wall's where unknown."""
-    times = os.times()
-    return times.children_user + times.children_system if os.name == "posix" else time.monotonic()
 
 
 def text_of(cell) -> str:

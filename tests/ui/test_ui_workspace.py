@@ -39,7 +39,7 @@ def test_a_story_that_is_told_at_once_is_on_the_page_at_once(open_app, checkpoin
 )
 def test_the_final_weights_stand_beside_what_they_are_made_of(models_folder, checkpoint, before):
     trace = capture(load(models_folder / checkpoint), "Hello")
-    page = Page(trace.model, trace, "run", "", False, 0, True, ModelKey(str(models_folder / checkpoint), 0))
+    page = Page(trace.model, trace, "run", "", False, 0, True, ModelKey("model", 0, "cpu", "float32"))
     assert Desk(page, Head(page, Selected(1, 0, Stage.PATTERN, 4, 0))).stages == (before, Stage.PATTERN)
 
 

@@ -144,7 +144,7 @@ def finished(
 
 
 def show_until_done(name: str, work: Work, place: Any, button: Any = None) -> None:
-    """Progress in `place`, and Stop (in the place `button`, if given), of work that takes more than a moment."""
+    """Progress in `place`, and Stop (in the place `button`, if given), of work that takes a while."""
     if work.wait(QUIET_SECONDS):
         return
     with place.container():

@@ -40,7 +40,11 @@ def test_a_field_that_is_loaded_late_shows_what_is_chosen_by_then(contexts, app_
     """Of the runs before it is there it sees the last one alone, which tells it nothing new."""
     page, waiting = contexts(1280, "light").new_page(), []
     page.set_default_timeout(60_000)
-    page.route(re.compile(r"/NumberInput\.\w+\.js"), lambda route: waiting.append(route))
+
+    def hold(route):
+        waiting.append(route)
+
+    page.route(re.compile(r"/NumberInput\.\w+\.js"), hold)
     page.goto(app_address + "/?ck=tiny-mta&p=Hello&l=1&h=0&s=kq&q=3&k=2")
     wait_for_map(page, "L1 H0")
     for layer in ("L2", "L3"):

@@ -1,4 +1,4 @@
-"""A pickle's cost before it is loaded: what is hashed there must be small.
+"""A pickle's cost before it is loaded: few values, and what is hashed there small.
 
 A tuple of a tuple twice, forty times over, is a few bytes; as the key of a dict it takes hours to
 hash, in one step that nothing can interrupt. This walks the opcodes without making any value.
@@ -8,12 +8,15 @@ Which names a pickle may use is for its unpickler to decide.
 from collections.abc import Iterator
 from io import BufferedReader, BytesIO
 from pickletools import genops, markobject, opcodes
+from typing import Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from mta_viz.printed import size_text
 
 MOST_HASHED = 10_000  # values inside one key or one call's arguments; a tensor's call has about 20
-MOST_BYTES = 64 * 2**20  # of a pickle that lists tensors, about 200 bytes each
+MOST_BYTES = 16 * 2**20  # of the pickles that list a file's tensors, about 200 bytes each
+MOST_STEPS = 1_000_000  # of such a pickle, about 40 a tensor: each may make a value of 100 bytes
+MOST_NAMES = 8 * 2**20  # bytes of a ZIP's table of records, about 100 each
 ZIP_MAGIC = b"PK\x03\x04"
 Size = list[int]  # one number, the values inside a value; a list, since containers grow in place
 
@@ -38,14 +41,31 @@ _HASHED = {
 
 
 class TooLargeError(ValueError):
-    """A pickle that would take for ever to load."""
+    """A pickle that would take for ever to load, or all memory."""
+
+
+class ForeignError(ValueError):
+    """A ZIP that is none of torch.save's."""
+
+
+class _Bounded:
+    """An open file of which little is read at once: `zipfile` reads a table of any length, and lists it."""
+
+    def __init__(self, file: BufferedReader | BytesIO) -> None:
+        self.file, self.seek, self.tell = file, file.seek, file.tell
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > MOST_NAMES:
+            raise TooLargeError(f"its table of records takes more than {size_text(MOST_NAMES)}")
+        return self.file.read(size)
 
 
 def check_torch_file(file: BufferedReader | BytesIO) -> bool:
     """Whether what torch.save wrote is a ZIP, its format of today; leaves the file at its start.
 
-    Raises TooLargeError for such a pickle in it, or one that unpacks to more than any checkpoint's. Other
-    damage is left for torch.load to find, but for a ZIP that is none: nothing of it could be checked.
+    Raises TooLargeError for such a pickle in it, or one that unpacks to more than any checkpoint's; ForeignError
+    for a ZIP of another program, or of torch.jit. Other damage is left for torch.load to find, but for a ZIP
+    that is none: nothing of it could be checked.
     """
     zipped = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     file.seek(0)
@@ -56,7 +76,7 @@ def check_torch_file(file: BufferedReader | BytesIO) -> bool:
         else:  # the older format: a magic number, a version, the system, the object, its storages' keys
             for _ in range(5):
                 check_pickle(file)
-    except (TooLargeError, BadZipFile):
+    except (TooLargeError, ForeignError, BadZipFile):
         raise
     except Exception:  # a damaged pickle raises many kinds
         return zipped
@@ -67,25 +87,33 @@ def check_torch_file(file: BufferedReader | BytesIO) -> bool:
 
 def _zipped_pickles(file: BufferedReader | BytesIO) -> Iterator[bytes]:
     """Every record that torch may take for the pickle: it looks names up without regard to case."""
-    with ZipFile(file) as archive:
+    bounded: Any = _Bounded(file)
+    with ZipFile(bounded) as archive:
         records = archive.infolist()
+        if any(record.filename.endswith("/constants.pkl") for record in records):
+            program = "it is a TorchScript archive, a program with its weights"
+            raise ForeignError(f"{program}; save the model's state_dict with torch.save")
+        if not any(record.filename.endswith("data.pkl") for record in records):
+            raise ForeignError("it is a ZIP, but none of torch.save; give what torch.save wrote")
         if any(record.compress_type != ZIP_STORED for record in records):
             raise TooLargeError("it is compressed, which torch never does")
         pickles = [record for record in records if record.filename.lower().endswith("data.pkl")]
-        if any(record.file_size > MOST_BYTES for record in pickles):
+        if sum(record.file_size for record in pickles) > MOST_BYTES:
             raise TooLargeError(f"its list of tensors takes more than {size_text(MOST_BYTES)}")
         yield from map(archive.read, pickles)
 
 
 def check_pickle(content: bytes | BufferedReader | BytesIO) -> None:
-    """Raises TooLargeError where a key or argument is too large to hash; almost anything when damaged.
+    """Raises TooLargeError for too many values, in all or in one key; almost anything when damaged.
 
     An open file is read up to the end of its pickle.
     """
     stack: list[Size | None] = []  # None: a mark
     memo: dict[object, Size | None] = {}
     one: Size = [1]
-    for opcode, argument, _ in genops(content):
+    for step, (opcode, argument, _) in enumerate(genops(content)):
+        if step > MOST_STEPS:
+            raise TooLargeError(f"it has more than {MOST_STEPS:,} values")
         name = opcode.name
         if name in _CONSTANTS:
             stack.append(one)

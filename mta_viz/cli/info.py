@@ -18,7 +18,7 @@ PLACES = ("pre", "post", "head_pre", "head_post")
 
 def add_flags(parser: ArgumentParser) -> None:
     """PATH, `--base` and `--vocab-size`."""
-    about = "a checkpoint folder, a GGUF file, an adapter, or a params.json"
+    about = "a checkpoint folder, a GGUF file, an adapter, a params.json, or a dump of kernels or attention"
     parser.add_argument("path", type=Path, metavar="PATH", help=about)
     add_base(parser)
     parser.add_argument("--vocab-size", type=positive, metavar="N", help="when params.json leaves it open")
@@ -26,9 +26,12 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The checkpoint's configuration, parameter count and each layer's stages and kernels."""
+    from mta_viz.checkpoint.dumps import describe_attention
     from mta_viz.checkpoint.reading import read_summary
     from mta_viz.checkpoint.types import parameter_count
 
+    if maps := describe_attention(arguments.path):
+        return maps
     summary = read_summary(arguments.path, vocab_size=arguments.vocab_size)
     for text in summary.notes:
         note(text)

@@ -1,0 +1,167 @@
+"""Small files that would take all memory, or for ever: refused by their sizes, in a process that measures itself."""
+
+import io
+import json
+import pickle
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from checkpoint_samples import lingua_tensors, tiny_config, write_consolidated, write_distributed
+
+from mta_viz.checkpoint.params import params_from_config
+
+MIB = 2**20
+CONFIG = tiny_config(tied=False)
+PARAMS = params_from_config(CONFIG, "char", None)
+HUGE = torch.zeros(1).expand(400_000, 1024)
+
+
+def settings(folder: Path, params: object = PARAMS) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "params.json").write_text(json.dumps(params))
+    return folder
+
+
+def zipped(folder: Path, pickled: bytes, compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(settings(folder) / "consolidated.pth", "w", compression) as archive:
+        archive.writestr("archive/data.pkl", pickled)
+
+
+def inflated(folder: Path) -> None:
+    with (
+        zipfile.ZipFile(
+            settings(folder) / "consolidated.pth", "w", zipfile.ZIP_DEFLATED, compresslevel=1
+        ) as archive,
+        archive.open("archive/data.pkl", "w") as record,
+    ):
+        for _ in range(600):
+            record.write(bytes(MIB))
+
+
+def expanded(folder: Path) -> None:
+    write_consolidated(folder, PARAMS, lingua_tensors(CONFIG) | {"norm.weight": HUGE})
+
+
+def expanded_pieces(folder: Path) -> None:
+    tensors = {f"model.{key}": value for key, value in lingua_tensors(CONFIG).items()}
+    write_distributed(folder, PARAMS, tensors, 1)
+    file, content = folder / "__0_0.distcp", io.BytesIO()
+    torch.save(HUGE, content)
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    metadata.state_dict_metadata["model.norm.weight"].size = HUGE.shape
+    metadata.state_dict_metadata["model.norm.weight"].chunks[0].sizes = HUGE.shape
+    metadata.state_dict_metadata["model.norm.weight"].chunks[0].offsets = torch.Size([0, 0])
+    for index in list(metadata.storage_data):
+        if index.fqn == "model.norm.weight":
+            info = metadata.storage_data.pop(index)
+            info.offset, info.length = file.stat().st_size, len(content.getvalue())
+            metadata.storage_data[type(index)("model.norm.weight", torch.Size([0, 0]), 0)] = info
+    file.write_bytes(file.read_bytes() + content.getvalue())
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+
+
+def shared(folder: Path) -> None:
+    """A thousand layers whose matrices are one: 3 GiB of 2 MiB."""
+    config = tiny_config(n_layers=1000, d_mlp=65_536, tied=False)
+    one = {
+        shape: torch.zeros(shape)
+        for shape in {value.shape for value in lingua_tensors(tiny_config(n_layers=1, d_mlp=65_536)).values()}
+    }
+    names = lingua_tensors(tiny_config(n_layers=1, d_mlp=65_536, tied=False))
+    model = {
+        key.replace("layers.0", f"layers.{layer}"): one[value.shape]
+        for key, value in names.items()
+        for layer in range(1000)
+    }
+    write_consolidated(folder, params_from_config(config, "char", None), model)
+
+
+def metadata(content: bytes) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        (settings(folder) / ".metadata").write_bytes(content)
+        (folder / "__0_0.distcp").write_bytes(b"")
+
+    return make
+
+
+def long_number(field: bytes) -> Callable[[Path], None]:
+    """`field` of .metadata, as a number of 6,000 digits."""
+
+    def make(folder: Path) -> None:
+        tensors = {f"model.{key}": value for key, value in lingua_tensors(CONFIG).items()}
+        write_distributed(folder, PARAMS, tensors, 1)
+        loaded = pickle.loads((folder / ".metadata").read_bytes())
+        for table in (loaded.state_dict_metadata["model.norm.weight"].chunks, loaded.storage_data.values()):
+            for record in table:
+                if field.decode() in vars(record):
+                    object.__setattr__(record, field.decode(), 77_777)
+        content = pickle.dumps(loaded, protocol=2)
+        digits = (10**6000).to_bytes(2500, "little")
+        number = b"\x8b" + struct.pack("<i", len(digits)) + digits  # LONG4
+        marked = b"J" + struct.pack("<i", 77_777)
+        assert marked in content
+        (folder / ".metadata").write_bytes(content.replace(marked, number))
+
+    return make
+
+
+def many_tensors(folder: Path) -> None:
+    header = (
+        b"{"
+        + b",".join(b'"t%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}' % i for i in range(200_000))
+        + b"}"
+    )
+    (settings(folder) / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+
+
+def many_records(folder: Path) -> None:
+    """A ZIP that lists a million records, all the same."""
+    record = (
+        struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
+    )
+    table = record * 1_000_000
+    wide = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 10**6, 10**6, len(table), 4)
+    end = struct.pack("<4sLQL", b"PK\x06\x07", 0, 4 + len(table), 1)
+    end += struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    (settings(folder) / "consolidated.pth").write_bytes(b"PK\x03\x04" + table + wide + end)
+
+
+def many_objects(name: str, size: int) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        (settings(folder) / name).write_text("[" + "{}," * (size // 3) + "{}]")
+
+    return make
+
+
+COSTLY: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a pickle that inflates": (inflated, "it is compressed, which torch never does"),
+    "an expanded tensor": (
+        expanded,
+        "norm.weight in consolidated.pth claims 1.6 GB, of which the file holds 0.0 kB",
+    ),
+    "an expanded piece": (expanded_pieces, "model.norm.weight claims 1.6 GB in a piece of"),
+    "shared values": (shared, "its tensors claim 6.4 GB, its files have"),
+    "a memo index": (
+        metadata(b"\x80\x02Nr" + struct.pack("<L", 2**28) + b"."),
+        "numbers its values far beyond",
+    ),
+    "many empty lists": (
+        lambda folder: zipped(folder, b"\x80\x02" + b"]" * 15 * MIB),
+        "more than 1,000,000 values",
+    ),
+    "many empty lists, old": (
+        lambda folder: (settings(folder) / "consolidated.pth").write_bytes(b"\x80\x02" + b"]" * 100 * MIB),
+        "more than 1,000,000 values",
+    ),
+    "many empty lists, distributed": (metadata(b"\x80\x02" + b"]" * 60 * MIB), "more than 1,000,000 values"),
+    "many tensors": (many_tensors, "lists its tensors in "),
+    "many records": (many_records, "its table of records takes more than"),
+    "a large params.json": (
+        many_objects("params.json", 60 * MIB),
+        "params.json has 62.9 MB, more than 1.0 MB",
+    ),
+    "a size": (long_number(b"sizes"), "cannot"),
+}

@@ -41,14 +41,16 @@ def _kernels(file: Path) -> dict[int, Tensor]:
     except Exception:  # torch raises many kinds for a damaged file
         return {}
     named = loaded if isinstance(loaded, dict) else {}
-    layers = {
-        int(found[1]) - 1: value for key, value in named.items() if (found := _LAYER.fullmatch(str(key)))
+    numbers = [_LAYER.fullmatch(key) if isinstance(key, str) else None for key in named]
+    if not all(numbers) or not all(map(_is_kernel, named.values())):
+        return {}
+    return {
+        int(number[1]) - 1: kernel for number, kernel in zip(numbers, named.values(), strict=True) if number
     }
-    fits = all(
-        isinstance(value, Tensor) and value.ndim == 4 and types.has_every_value(value)
-        for value in layers.values()
-    )
-    return layers if fits and len(layers) == len(named) else {}
+
+
+def _is_kernel(value: object) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 4 and types.has_every_value(value)
 
 
 def open_kernels(file: Path) -> types.StoredWeights:
@@ -98,16 +100,12 @@ def describe_attention(path: Path) -> dict[str, Any] | None:
     """
     if not path.is_dir():
         return None
-    batches = [
-        path,
-        *sorted(folder for folder in path.iterdir() if folder.name.isdecimal() and folder.is_dir()),
-    ]
-    files = [
-        file for folder in batches for file in sorted(folder.iterdir()) if _ATTENTION.fullmatch(file.name)
-    ]
+    numbered = sorted(entry for entry in path.iterdir() if entry.name.isdecimal() and entry.is_dir())
+    entries = [entry for batch in (path, *numbered) for entry in sorted(batch.iterdir())]
+    named = {entry: number for entry in entries if (number := _ATTENTION.fullmatch(entry.name))}
+    files = list(named)
     if not files:
         return None
-    layers = sorted({int(_ATTENTION.fullmatch(file.name)[1]) for file in files})  # type: ignore[index]
     try:
         first = door.load_torch(files[0])
         _, heads, queries, keys = first.shape

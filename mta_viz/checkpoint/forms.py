@@ -84,10 +84,8 @@ def _own_names(weights: StoredWeights, embedding: str) -> tuple[dict[str, str], 
         if own in named:
             problems.append(f"{named[own]} and {key} are both {own}; remove the one that is not the model's")
         named[own] = key
-    notes = (
-        [f"names are read without {', '.join(wrappers)} (a wrapped or compiled model)"] if wrappers else []
-    )
-    return named, notes, problems
+    without = f"names are read without {', '.join(wrappers)} (a wrapped or compiled model)"
+    return named, [without] if wrappers else [], problems
 
 
 def _cause(
@@ -98,26 +96,27 @@ def _cause(
 ) -> str | None:
     """The one thing that is wrong with weights that are none of this format's, and what to do."""
     names = [*tensors, *unreadable]
+    if kind := _quantisation(tensors, unreadable):
+        return f"its weights are quantised ({kind}), which is not read; save it in bf16, fp16 or fp32"
+    if foreign := _no_model(names) or _foreign_names(names, embedding):
+        return foreign
+    claimed = sum(tensor.n_bytes for tensor in tensors.values())
+    if claimed <= weights.n_bytes + MOST_ABOVE_FILE:
+        return None
+    sizes = f"its tensors claim {size_text(claimed)}, its files have {size_text(weights.n_bytes)}"
+    return f"{sizes}: several share their values, or it is damaged; save each with values of its own"
+
+
+def _no_model(names: list[str]) -> str | None:
     if all(map(_OPTIMIZER.search, names)):
-        return f"{OPTIMIZER} ({names[0]}, ...); give the model's file"
+        return f"its weights are an optimiser's state alone ({names[0]}, ...); give the model's file"
     if lora := _first(names, _LORA.search):
         merged = "merge it into its base (in peft: merge_and_unload) and save that"
         return f"its weights are a LoRA adapter ({lora}), which is no model by itself; {merged}"
     if flat := _first(names, lambda name: name.endswith("flat_param")):
         whole = "gather a full state dict (FullStateDictConfig) and save that"
         return f"its weights are pieces that FSDP flattened ({flat}); {whole}"
-    if kind := _quantisation(tensors, unreadable):
-        return f"its weights are quantised ({kind}), which is not read; save it in bf16, fp16 or fp32"
-    if foreign := _foreign_names(names, embedding):
-        return foreign
-    claimed = sum(tensor.n_bytes for tensor in tensors.values())
-    if claimed > weights.n_bytes + MOST_ABOVE_FILE:
-        sizes = f"its tensors claim {size_text(claimed)}, its files have {size_text(weights.n_bytes)}"
-        return f"{sizes}: several are one, or it is damaged; save it again, each tensor with its own values"
     return None
-
-
-OPTIMIZER = "its weights are an optimiser's state alone"
 
 
 def _quantisation(tensors: Mapping[str, StoredTensor], unreadable: Mapping[str, str]) -> str | None:

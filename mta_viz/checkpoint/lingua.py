@@ -50,15 +50,12 @@ def open_torch(file: Path, *, bare: bool = False) -> types.StoredWeights:
         for key, value in named.items()
         if key not in tensors and (entry or isinstance(value, Tensor))
     }
-    notes = (
-        ()
-        if bare or entry == "model"
-        else (_STANDS_FOR.format(file.name, f'"{entry}"' if entry else "bare state dict"),)
-    )
+    there = f'"{entry}"' if entry else "bare state dict"
+    note = f'{file.name} has no "model": its {there} is read as one'
+    notes = () if bare or entry == "model" else (note,)
     return types.StoredWeights(tensors, (), n_bytes, unreadable, notes)
 
 
-_STANDS_FOR = '{} has no "model": its {} is read as one'
 _ENTRIES = (
     "model",
     "state_dict",

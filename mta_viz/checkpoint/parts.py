@@ -183,8 +183,5 @@ def missing_parts(weights: StoredWeights, entries: Mapping[str, Entry]) -> str |
         return None
     wanted, rest = divmod(rows * weights.parts, stored.shape[0])
     here = f"{weights.parts} part{'s' if weights.parts > 1 else ''} of a tensor-parallel run"
-    return (
-        None
-        if rest
-        else f"it has {here}, which has {wanted}; copy consolidated.00.pth to consolidated.{wanted - 1:02}.pth"
-    )
+    remedy = f"copy consolidated.00.pth to consolidated.{wanted - 1:02}.pth"
+    return None if rest else f"it has {here}, which has {wanted}; {remedy}"

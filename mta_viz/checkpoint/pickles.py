@@ -63,8 +63,8 @@ class _Bounded:
 def check_torch_file(file: BufferedReader | BytesIO) -> bool:
     """Whether what torch.save wrote is a ZIP, its format of today; leaves the file at its start.
 
-    Raises TooLargeError for such a pickle in it, or one that unpacks to more than any checkpoint's; ForeignError
-    for a ZIP of another program, or of torch.jit. Other damage is left for torch.load to find, but for a ZIP
+    Raises TooLargeError for such a pickle in it, or one that unpacks to more than any checkpoint's;
+    ForeignError for a ZIP of another program, or of torch.jit. Other damage is left for torch.load to find, but for a ZIP
     that is none: nothing of it could be checked.
     """
     zipped = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC

@@ -284,13 +284,7 @@ def _misfits(
     kind = _KINDS[format]
     entries = kind.entries(parsed.config)
     problems = layout.tensor_problems(parsed.config, weights, entries, kind.words) if opened_well else []
-    rows = entries.get("blocks.0.attn.wq.weight")
-    if (
-        problems
-        and weights.parts
-        and rows
-        and (gone := parts.missing_parts(weights, rows.key, rows.shape[0]))
-    ):
+    if problems and weights.parts and (gone := parts.missing_parts(weights, entries)):
         problems = [gone]
     size, tokenizer = parsed.config.vocab_size, opened.tokenizer
     added = format == "huggingface" and not opened.given  # tokens may be: `_vocabulary_notes`

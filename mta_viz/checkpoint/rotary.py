@@ -36,7 +36,7 @@ def rotary_problems(config: ModelConfig, tables: Mapping[str, StoredTensor], set
 
 
 def _difference(kind: str, table: Tensor, turns: np.ndarray) -> str | None:
-    """What differs between a table and the angles a position that each pair turns; None where nothing does."""
+    """What differs between a table and what each pair turns a position; None where nothing does."""
     close = 1e-3 if table.dtype.itemsize > 2 else 2e-2
     pairs = len(turns)
     if table.ndim == 1:

@@ -177,7 +177,8 @@ class StoredWeights:
 
     `unreadable` maps the key of a tensor that is there but of no use to the reason. `n_bytes` is the
     size of the weights' files on disk (other contents included). `notes` are to be told, and no faults;
-    `rotary` are tables that the settings give as well; `parts` counts the files of a tensor-parallel run, 0 of any other.
+    `rotary` are tables that the settings give as well; `parts` counts the files of a
+    tensor-parallel run, 0 of any other.
     """
 
     tensors: Mapping[str, StoredTensor]

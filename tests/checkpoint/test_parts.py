@@ -122,7 +122,7 @@ def test_one_torch_file_of_any_name(tmp_path: Path, name: str) -> None:
     torch.save({"model": MODEL}, settings(tmp_path) / name)
     torch.save({}, tmp_path / "optimizer.pt")
     assert check(tmp_path) == check(tmp_path / name) == ()
-    (found,) = find_checkpoints([tmp_path.parent]).found
+    (found,) = find_checkpoints([tmp_path]).found
     assert found.problem is None
 
 

@@ -147,7 +147,7 @@ def _beyond_lingua(config: ModelConfig) -> list[str]:
 
 
 METADATA = ".metadata"
-_MOST_METADATA = 64 * door.MIB
+_MOST_METADATA, _MOST_STEPS = 64 * door.MIB, 3_000_000  # 1,000 tensors over 48 ranks, 60 steps a piece
 _MODEL_PREFIX = "model."
 _LARGEST = 2**63 - 1  # what a file's place or a shape may count
 _DCP = "torch.distributed.checkpoint.metadata"
@@ -243,7 +243,7 @@ def read_metadata(content: bytes) -> tuple[dict[str, CutTensor], dict[str, str]]
 
 def _unpickled(content: bytes) -> Record:
     try:
-        check_pickle(content)
+        check_pickle(content, _MOST_STEPS)
         return _record(_Unpickler(io.BytesIO(content)).load())
     except CheckpointError:
         raise

@@ -52,11 +52,12 @@ class _Bounded:
     """An open file of which little is read at once: `zipfile` reads a table of any length, and lists it."""
 
     def __init__(self, file: BufferedReader | BytesIO) -> None:
-        self.file, self.seek, self.tell = file, file.seek, file.tell
+        self.file, self.most = file, MOST_NAMES
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int | None = -1) -> bytes:
-        if size is not None and size > MOST_NAMES:
-            raise TooLargeError(f"its table of records takes more than {size_text(MOST_NAMES)}")
+        if size is not None and size > self.most:
+            raise TooLargeError(f"its table of records takes more than {size_text(self.most)}")
         return self.file.read(size)
 
 
@@ -64,8 +65,8 @@ def check_torch_file(file: BufferedReader | BytesIO) -> bool:
     """Whether what torch.save wrote is a ZIP, its format of today; leaves the file at its start.
 
     Raises TooLargeError for such a pickle in it, or one that unpacks to more than any checkpoint's;
-    ForeignError for a ZIP of another program, or of torch.jit. Other damage is left for torch.load to find, but for a ZIP
-    that is none: nothing of it could be checked.
+    ForeignError for a ZIP of another program, or of torch.jit. Other damage is left for torch.load to find,
+    but for a ZIP that is none: nothing of it could be checked.
     """
     zipped = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     file.seek(0)
@@ -89,6 +90,7 @@ def _zipped_pickles(file: BufferedReader | BytesIO) -> Iterator[bytes]:
     """Every record that torch may take for the pickle: it looks names up without regard to case."""
     bounded: Any = _Bounded(file)
     with ZipFile(bounded) as archive:
+        bounded.most = MOST_BYTES
         records = archive.infolist()
         if any(record.filename.endswith("/constants.pkl") for record in records):
             program = "it is a TorchScript archive, a program with its weights"
@@ -103,7 +105,7 @@ def _zipped_pickles(file: BufferedReader | BytesIO) -> Iterator[bytes]:
         yield from map(archive.read, pickles)
 
 
-def check_pickle(content: bytes | BufferedReader | BytesIO) -> None:
+def check_pickle(content: bytes | BufferedReader | BytesIO, most: int = MOST_STEPS) -> None:
     """Raises TooLargeError for too many values, in all or in one key; almost anything when damaged.
 
     An open file is read up to the end of its pickle.
@@ -112,8 +114,8 @@ def check_pickle(content: bytes | BufferedReader | BytesIO) -> None:
     memo: dict[object, Size | None] = {}
     one: Size = [1]
     for step, (opcode, argument, _) in enumerate(genops(content)):
-        if step > MOST_STEPS:
-            raise TooLargeError(f"it has more than {MOST_STEPS:,} values")
+        if step > most:
+            raise TooLargeError(f"it has more than {most:,} values")
         name = opcode.name
         if name in _CONSTANTS:
             stack.append(one)

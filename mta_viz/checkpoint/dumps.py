@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mta_viz.checkpoint import door, types
+from mta_viz.checkpoint import door, native, types
 from mta_viz.checkpoint.files import PARAMS, beside, read_params
 from mta_viz.checkpoint.params import Parsed, parse_params
 from mta_viz.config import ModelConfig, MTAOptions
@@ -54,7 +54,9 @@ def _is_kernel(value: object) -> bool:
 
 
 def open_kernels(file: Path) -> types.StoredWeights:
-    """The kernels of a dump by Lingua's keys."""
+    """The kernels of a dump by Lingua's keys, or those in a folder's kernels.safetensors."""
+    if file.is_dir():
+        return native.open_safetensors(file / native.KERNELS)
     tensors = {
         f"layers.{layer}.attention.mta_kernel": types.stored_in_memory(value)
         for layer, value in sorted(_kernels(file).items())

@@ -264,6 +264,44 @@ def _own_step(folder: Path) -> int | None:
     return None
 
 
+def is_folder(path: Path, skipped: list[str], otherwise: str = "") -> bool:
+    """Whether it is one; why not goes into `skipped`: nobody may look, a link to nothing, or `otherwise`."""
+    try:
+        if path.is_dir():
+            return True
+        if not otherwise and path.is_symlink() and not path.exists():
+            otherwise = "is a link to something that is not there"
+        if otherwise:
+            skipped.append(f"{printable(path)} {otherwise}")
+    except (OSError, RuntimeError) as error:  # no right to look, a name too long, links in a circle
+        skipped.append(_no_access(path, error))
+    return False
+
+
+def checkpoint_folders(folder: Path, depth: int, skipped: list[str]) -> Iterator[Path]:
+    """`folder` if it is a checkpoint, else those in and below it; a checkpoint is not searched."""
+    try:
+        if find_checkpoint(folder) is not None:
+            yield folder
+            yield from filter(is_beside, sorted(folder.iterdir()))
+            return
+        entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
+    except OSError as error:
+        skipped.append(_no_access(folder, error))
+        return
+    except CheckpointError:  # a broken run; describing it says what is wrong
+        yield folder
+        return
+    yield from filter(is_model_file, entries)
+    below = [entry for entry in entries if is_folder(entry, skipped)]
+    for entry in below if depth else ():
+        yield from checkpoint_folders(entry, depth - 1, skipped)
+
+
+def _no_access(path: Path, error: Exception) -> str:
+    return f"{printable(path)} cannot be read: {getattr(error, 'strerror', None) or error}"
+
+
 def sha256(path: Path | str) -> str:
     """Hex digest of the weights file of the checkpoint at `path` (or of `path`, if it is a file).
 

@@ -28,8 +28,8 @@ from mta_viz.checkpoint.locate import (
     LOOKED_FOR,
     Location,
     adapter_file,
-    find_checkpoint,
-    is_beside,
+    checkpoint_folders,
+    is_folder,
     is_model_file,
     locate,
     without_weights,
@@ -52,15 +52,11 @@ class _Kind:
     words: layout.FileWords = layout.LINGUA
 
 
-def _open_kernels(place: Path) -> types.StoredWeights:
-    return native.open_safetensors(place / native.KERNELS) if place.is_dir() else dumps.open_kernels(place)
-
-
 _KINDS: Mapping[types.Format, _Kind] = {
     "native": _Kind(parts.open_native),
     "lingua": _Kind(parts.open_torch),
     "dcp": _Kind(lingua.open_dcp),
-    "kernels": _Kind(_open_kernels, layout.kernel_entries),
+    "kernels": _Kind(dumps.open_kernels, layout.kernel_entries),
     "adapter": _Kind(lambda path: native.open_safetensors(adapter_file(Location(path, "adapter")))),
     "params": _Kind(lambda folder: types.StoredWeights({})),
     "gguf": _Kind(lambda file: gguf_file.open_gguf(file)[1], gguf_file.gguf_entries, gguf_file.WORDS),
@@ -347,8 +343,8 @@ def find_checkpoints(roots: Sequence[Path], depth: int = 2) -> Discovery:
         before = len(skipped)
         folders = [root] if is_model_file(root) else []
         otherwise = _NO_FOLDER.get(root.name, "is no folder; check the path")
-        if not folders and _is_folder(root, skipped, otherwise=otherwise):
-            folders = list(_checkpoint_folders(root, depth, skipped))
+        if not folders and is_folder(root, skipped, otherwise=otherwise):
+            folders = list(checkpoint_folders(root, depth, skipped))
         for folder in folders:
             if (place := folder.resolve()) not in found:
                 found[place] = _describe(folder, root)
@@ -370,44 +366,6 @@ def _adapters_beside(found: list[Found]) -> Iterator[Found]:
         if model.path not in moved:
             yield model
             yield from of_base.pop(model.path.name, ())
-
-
-def _is_folder(path: Path, skipped: list[str], otherwise: str = "") -> bool:
-    """Whether it is one; why not goes into `skipped`: nobody may look, a link to nothing, or `otherwise`."""
-    try:
-        if path.is_dir():
-            return True
-        if not otherwise and path.is_symlink() and not path.exists():
-            otherwise = "is a link to something that is not there"
-        if otherwise:
-            skipped.append(f"{printable(path)} {otherwise}")
-    except (OSError, RuntimeError) as error:  # no right to look, a name too long, links in a circle
-        skipped.append(_unreadable(path, error))
-    return False
-
-
-def _checkpoint_folders(folder: Path, depth: int, skipped: list[str]) -> Iterator[Path]:
-    """`folder` if it is a checkpoint, else those in and below it; a checkpoint is not searched."""
-    try:
-        if find_checkpoint(folder) is not None:
-            yield folder
-            yield from filter(is_beside, sorted(folder.iterdir()))
-            return
-        entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
-    except OSError as error:
-        skipped.append(_unreadable(folder, error))
-        return
-    except CheckpointError:  # a broken run; describing it says what is wrong
-        yield folder
-        return
-    yield from filter(is_model_file, entries)
-    below = [entry for entry in entries if _is_folder(entry, skipped)]
-    for entry in below if depth else ():
-        yield from _checkpoint_folders(entry, depth - 1, skipped)
-
-
-def _unreadable(path: Path, error: Exception) -> str:
-    return f"{printable(path)} cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
 def _describe(folder: Path, root: Path) -> Found:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mta_viz.checkpoint import door, types
-from mta_viz.checkpoint.files import copied_tokenizer, write_model
+from mta_viz.checkpoint.files import TokenizerFile, beside, copied_tokenizer, write_model
 from mta_viz.checkpoint.layout import to_file
 from mta_viz.checkpoint.params import BIASES
 from mta_viz.checkpoint.pickles import ForeignError, TooLargeError, check_pickle
@@ -44,7 +44,8 @@ def open_torch(file: Path, *, bare: bool = False) -> types.StoredWeights:
     if model is None:
         return types.StoredWeights({}, (_without_model(file.name, loaded),), n_bytes)
     named = {_name(key): value for key, value in model.items()}
-    tensors = {key: types.stored_in_memory(value) for key, value in named.items() if _is_plain(value)}
+    plain = {key: value for key, value in named.items() if isinstance(value, Tensor) and _is_plain(value)}
+    tensors = {key: types.stored_in_memory(value) for key, value in plain.items()}
     unreadable = {
         key: f"{key} in {file.name} {_what_is(value)}; expected a dense tensor"
         for key, value in named.items()
@@ -95,11 +96,10 @@ def _name(key: object) -> str:
     return printable(key) if isinstance(key, str) else short_repr(key)  # a number may have too many digits
 
 
-def _is_plain(value: object) -> bool:
-    """Whether it is a tensor with one value per cell (not sparse or without data)."""
-    if not isinstance(value, Tensor) or value.layout is not torch.strided:
-        return False
-    return value.device.type == "cpu" and types.has_every_value(value)
+def _is_plain(value: Tensor) -> bool:
+    """Whether it has one value per cell (is not sparse or without data)."""
+    dense = value.layout is torch.strided and value.device.type == "cpu"
+    return dense and types.has_every_value(value)
 
 
 def _what_is(value: object) -> str:
@@ -136,7 +136,9 @@ def write_lingua(folder: Path, checkpoint: types.Checkpoint, *, overwrite: bool 
         raise CheckpointError(problems, "The model to write")
     model = {"model": to_file(config, checkpoint.state_dict, None, tied_copy=True)}
     save = partial(torch.save, model)
-    tokenizer = copied_tokenizer(checkpoint.tokenizer_name, checkpoint.tokenizer_path, source.path)
+    tokenizer = TokenizerFile(checkpoint.tokenizer_name, checkpoint.tokenizer_path)
+    if checkpoint.tokenizer is not None:  # what is no tokenizer may be any file that a link leads to
+        tokenizer = copied_tokenizer(tokenizer.name, tokenizer.written, beside(source.path))
     write_model(folder, config, WEIGHTS, save, dtype=source.dtype, tokenizer=tokenizer, overwrite=overwrite)
 
 

@@ -22,7 +22,7 @@ def rotary_problems(config: ModelConfig, tables: Mapping[str, StoredTensor], set
     turns = config.rope_theta ** (-np.arange(0, config.d_head, 2) / config.d_head)
     if config.rope_scaling:
         turns = turns / slowdowns(config.rope_scaling, config.d_head, config.rope_theta)
-    problems = []
+    problems: list[str] = []
     for name, stored in tables.items():
         try:
             differs = _difference(name.rpartition(".")[2], stored.read(), turns)

@@ -36,6 +36,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     for text in summary.notes:
         note(text)
     config = summary.config
+    if summary.format == "kernels" and summary.path.is_file():  # a dump: it tells nothing else
+        layers, shape = config.mta.mta_layers, config.mta.pre_kernel
+        return {"format": "kernel dump", "layers": layers, "n_heads": config.n_heads, "kernel": shape}
     fields = ("variant", "n_layers", "n_heads", "n_kv_heads", "d_model", "d_head", "vocab_size")
     return {
         **{name: getattr(config, name) for name in fields},

@@ -14,6 +14,7 @@ from mta_viz.checkpoint.types import StoredTensor, StoredWeights, dtype_name
 from mta_viz.printed import size_text
 
 MOST_ABOVE_FILE = 512 * MIB  # bytes that the tensors of a file may take beyond its own size
+_MOST_AXES = 8
 # What torch.compile, DataParallel, FSDP and activation checkpointing put into the names of what they wrap.
 _WRAPPERS = ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 _WRAPPER = re.compile(rf"(?:^|(?<=\.))(?:{'|'.join(_WRAPPERS)})\.")
@@ -52,6 +53,10 @@ def plain(weights: StoredWeights, embedding: str) -> StoredWeights:
     cause = _cause(weights, tensors, unreadable, embedding) if weights.tensors or unreadable else None
     if cause is not None:
         return StoredWeights({}, (cause,), weights.n_bytes)
+    for name, tensor in list(tensors.items()):
+        if len(tensor.shape) > _MOST_AXES:
+            del tensors[name]
+            unreadable[name] = f"{name} has {len(tensor.shape):,} axes; no parameter has more than 4"
     rotary = {name: tensors.pop(name) for name in list(tensors) if _ROTARY.search(name)}
     if rotary:
         compared = "compared with them when the model is read"
@@ -122,8 +127,8 @@ def _no_model(names: list[str]) -> str | None:
 def _quantisation(tensors: Mapping[str, StoredTensor], unreadable: Mapping[str, str]) -> str | None:
     for name, tensor in tensors.items():
         if tensor.dtype in _QUANTISED and (len(tensor.shape) > 1 or tensor.dtype.is_floating_point):
-            count = sum(other.dtype == tensor.dtype for other in tensors.values())
-            return f"{count:,} tensors such as {name} are {dtype_name(tensor.dtype)}"
+            others = sum(other.dtype == tensor.dtype for other in tensors.values()) - 1
+            return f"{name}{f' and {others:,} more' if others else ''}: {dtype_name(tensor.dtype)}"
     if bits := next(filter(None, map(_BITS.search, unreadable.values())), None):
         return bits[1]
     return _first(tensors, _QUANTISED_NAME.search)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 import torch
@@ -89,7 +89,9 @@ def _without_model(name: str, loaded: object) -> str:
         return f'{name} has no "model" dict of tensors; it holds: {type(loaded).__name__}'
     if any(entry in loaded for entry in _OPTIMIZERS):
         return f"{name} holds an optimiser's state and no model; give the model's file"
-    return f'{name} has no "model" dict of tensors; it holds: {", ".join(map(_name, loaded))[:200]}'
+    return (
+        f'{name} has no "model" dict of tensors; it holds: {", ".join(map(_name, loaded))[:200] or "nothing"}'
+    )
 
 
 def _name(key: object) -> str:
@@ -302,13 +304,14 @@ def _piece(name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], stored: 
     if _table(info.state).get("transform_descriptors"):
         raise CheckpointError([f"{name} is stored transformed (compressed?), which is not supported"])
     file, offset, length = _text(info["relative_path"]), info["offset"], info["length"]
-    if PurePosixPath(file).name != file or "\\" in file or "\0" in file:
+    place = PureWindowsPath(file)  # which knows both separators
+    if str(place) != place.name or "\0" in file:
         raise CheckpointError([f"{name} lies in {short_repr(file)}, outside the folder; refused"])
     whole = type(offset) is int and type(length) is int
     if not (whole and 0 <= offset <= _LARGEST and 0 < length <= _LARGEST):
         place = f"offset {short_repr(offset)} of length {short_repr(length)}"
         raise CheckpointError([f"{name} has a piece at {place}"])
-    return Piece(offsets[0] if offsets else 0, sizes, file, offset, length)
+    return Piece(offsets[0] if offsets else 0, sizes, place.name, offset, length)
 
 
 def _offsets(value: Any) -> tuple[int, ...]:

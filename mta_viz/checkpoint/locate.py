@@ -143,7 +143,8 @@ def _unread(folder: Path) -> Iterator[tuple[Path, str]]:
 def _loose(folder: Path) -> list[Path]:
     """Files right in the folder that end as weights do and have a name of their own, by name."""
     entries = sorted(file for file in folder.iterdir() if file.suffix in _READ and not file.is_dir())
-    named = (file for file in entries if not _BESIDE.match(file.name.lower()))
+    own = (file for file in entries if not parts.PIECE.fullmatch(file.name))
+    named = (file for file in own if not _BESIDE.match(file.name.lower()))
     return [file for file in named if not is_beside(file)]
 
 

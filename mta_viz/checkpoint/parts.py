@@ -41,8 +41,12 @@ _EMBEDDING, _NORM = (
 def first_there(folder: Path, names: Sequence[str]) -> Path | None:
     """The first of these that is a file; without one, that is a dangling link, a pipe, or no folder else."""
     places = [folder / name for name in names]
+    places += [folder / INDEX] if INDEX in names and any(folder.glob(SHARDS)) else []
+    places += [folder / FIRST_PART] if FIRST_PART in names and _part_files(folder) else []
     odd = (place for place in places if door.is_there(place) and not place.is_dir())
-    return next(filter(Path.is_file, places), None) or next(odd, None)
+    return (
+        next(filter(Path.is_file, places), None) or next(odd, None) or next(iter(places[len(names) :]), None)
+    )
 
 
 def open_native(place: Path) -> StoredWeights:

@@ -5,6 +5,7 @@ hash, in one step that nothing can interrupt. This walks the opcodes without mak
 Which names a pickle may use is for its unpickler to decide.
 """
 
+import re
 from collections.abc import Iterator
 from io import BufferedReader, BytesIO
 from pickletools import genops, markobject, opcodes
@@ -38,6 +39,15 @@ _HASHED = {
     **dict.fromkeys(("OBJ", "INST", "FROZENSET"), slice(None)),
     "DICT": slice(0, None, 2),
 }
+
+
+_CALLS = ("REDUCE", "NEWOBJ")
+# What torch lets a pickle call that makes as much as a number, or another tensor, says.
+_COSTLY = re.compile(
+    r"(builtins|__builtin__) bytearray|torch(\.\w+)* \w*Tensor|torch(\.\w+)* (Untyped|Typed)Storage|"
+    r"torch\._utils _rebuild_(device_tensor|nested_tensor|wrapper_subclass)\w*"
+)
+_OF_ONE = 64  # characters of a text that count as one value
 
 
 class TooLargeError(ValueError):
@@ -113,12 +123,18 @@ def check_pickle(content: bytes | BufferedReader | BytesIO, most: int = MOST_STE
     stack: list[Size | None] = []  # None: a mark
     memo: dict[object, Size | None] = {}
     one: Size = [1]
+    called: dict[int, tuple[str, Size]] = {}  # by the identity of what stands for it on the stack
+    arguments = 0
     for step, (opcode, argument, _) in enumerate(genops(content)):
         if step > most:
             raise TooLargeError(f"it has more than {most:,} values")
         name = opcode.name
-        if name in _CONSTANTS:
-            stack.append(one)
+        if name == "GLOBAL":
+            stack.append([1])
+            called[id(stack[-1])] = (argument, stack[-1])
+        elif name in _CONSTANTS:
+            long = isinstance(argument, str | bytes) and len(argument) >= _OF_ONE
+            stack.append([1 + len(argument) // _OF_ONE] if long else one)
         elif name in _PUT:
             place = len(memo) if argument is None else argument
             if place > len(memo) + MOST_HASHED:  # the unpickler makes room for all numbers below it
@@ -130,6 +146,13 @@ def check_pickle(content: bytes | BufferedReader | BytesIO, most: int = MOST_STE
             stack.append(stack[-1] if name == "DUP" else None)
         elif name not in ("PROTO", "FRAME"):
             taken = _taken(stack, *_TAKES[name])
+            if name in _CALLS:
+                what, _ = called.get(id(taken[0]), ("", None))
+                arguments += taken[1][0]
+                if _COSTLY.fullmatch(what):
+                    raise TooLargeError(f"it calls {what.replace(' ', '.')}, which may take any memory")
+                if arguments > most:
+                    raise TooLargeError("its calls copy too many values")
             for size in taken[_HASHED[name]] if name in _HASHED else ():
                 if size[0] > MOST_HASHED:
                     raise TooLargeError("it holds a key made of too many values")

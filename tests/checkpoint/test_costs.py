@@ -135,6 +135,16 @@ def many_objects(name: str, size: int) -> Callable[[Path], None]:
     return make
 
 
+LIST = b"]q\x01(" + b"K\1" * 9000 + b"e"
+
+
+def called(module: bytes, name: bytes, argument: bytes, times: int = 1) -> Callable[[Path], None]:
+    """A pickle of the values that `name` gives, called so often with one argument."""
+    call = b"c" + module + b"\n" + name + b"\n%b\x85R0"
+    content = argument + b"q\x010" + (call % b"h\x01") * times
+    return lambda folder: zipped(folder, b"\x80\x02" + content + b"N.")
+
+
 COSTLY: dict[str, tuple[Callable[[Path], None], str]] = {
     "a pickle that inflates": (inflated, "it is compressed, which torch never does"),
     "an expanded tensor": (
@@ -150,6 +160,19 @@ COSTLY: dict[str, tuple[Callable[[Path], None], str]] = {
     "many empty lists": (
         lambda folder: zipped(folder, b"\x80\x02" + b"]" * 15 * MIB),
         "more than 1,000,000 values",
+    ),
+    "a number of bytes": (
+        called(b"builtins", b"bytearray", b"\x8a\x05" + (6 * 10**9).to_bytes(5, "little")),
+        "bytearray",
+    ),
+    "a list copied often": (called(b"builtins", b"set", LIST, times=500), "its calls copy too many values"),
+    "a list as tensors": (
+        called(b"torch", b"FloatTensor", LIST, times=500),
+        "it calls torch.FloatTensor, which may",
+    ),
+    "a text copied": (
+        called(b"_codecs", b"encode", b"X\0\0\x10\0" + b"a" * MIB),
+        "a key made of too many values",
     ),
     "many tensors": (many_tensors, "lists its tensors in "),
     "many records": (many_records, "its table of records takes more than"),

@@ -107,14 +107,14 @@ FOREIGN: dict[str, tuple[Tensors, str]] = {
     "flattened": (zeros({"_fsdp_wrapped_module._flat_param": (99,)}), "pieces that FSDP flattened"),
     "float8": (
         {key: value.to(torch.float8_e4m3fn) for key, value in lingua_tensors(CONFIG).items()},
-        " are float8_e4m3fn), which is not read; save it in bf16",
+        ": float8_e4m3fn), which is not read; save it in bf16",
     ),
     "int8": (
         {
             key: value.to(torch.int8) if value.ndim > 1 else value
             for key, value in lingua_tensors(CONFIG).items()
         },
-        " are int8), which is not read",
+        ": int8), which is not read",
     ),
     "gptq": (
         lingua_tensors(CONFIG) | {"layers.0.attention.wq.qweight": torch.zeros(1, 8, dtype=torch.int32)},

@@ -230,7 +230,7 @@ def _weights_format(folder: Path) -> Format | None:
         if file := parts.first_there(folder, names):
             there[weights_format] = file
         elif weights_format == "dcp" and any(folder.glob("*.distcp")):
-            return next(filter(lambda kind: there[kind].is_file(), there), "dcp")
+            return next((kind for kind, file in there.items() if file.is_file()), "dcp")
     # A file is read rather than a dangling link or a pipe of a name that goes before it.
     return next((kind for kind, file in there.items() if file.is_file()), next(iter(there), None))
 

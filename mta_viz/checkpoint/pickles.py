@@ -41,7 +41,6 @@ _HASHED = {
 }
 
 
-_CALLS = ("REDUCE", "NEWOBJ")
 # What torch lets a pickle call that makes as much as a number, or another tensor, says.
 _COSTLY = re.compile(
     r"(builtins|__builtin__) bytearray|torch(\.\w+)* \w*Tensor|torch(\.\w+)* (Untyped|Typed)Storage|"
@@ -122,19 +121,13 @@ def check_pickle(content: bytes | BufferedReader | BytesIO, most: int = MOST_STE
     """
     stack: list[Size | None] = []  # None: a mark
     memo: dict[object, Size | None] = {}
-    one: Size = [1]
-    called: dict[int, tuple[str, Size]] = {}  # by the identity of what stands for it on the stack
-    arguments = 0
+    calls = _Calls(most)
     for step, (opcode, argument, _) in enumerate(genops(content)):
         if step > most:
             raise TooLargeError(f"it has more than {most:,} values")
         name = opcode.name
-        if name == "GLOBAL":
-            stack.append([1])
-            called[id(stack[-1])] = (argument, stack[-1])
-        elif name in _CONSTANTS:
-            long = isinstance(argument, str | bytes) and len(argument) >= _OF_ONE
-            stack.append([1 + len(argument) // _OF_ONE] if long else one)
+        if name in _CONSTANTS:
+            stack.append(calls.callable(argument) if name == "GLOBAL" else _constant(argument))
         elif name in _PUT:
             place = len(memo) if argument is None else argument
             if place > len(memo) + MOST_HASHED:  # the unpickler makes room for all numbers below it
@@ -146,22 +139,47 @@ def check_pickle(content: bytes | BufferedReader | BytesIO, most: int = MOST_STE
             stack.append(stack[-1] if name == "DUP" else None)
         elif name not in ("PROTO", "FRAME"):
             taken = _taken(stack, *_TAKES[name])
-            if name in _CALLS:
-                what, _ = called.get(id(taken[0]), ("", None))
-                arguments += taken[1][0]
-                if _COSTLY.fullmatch(what):
-                    raise TooLargeError(f"it calls {what.replace(' ', '.')}, which may take any memory")
-                if arguments > most:
-                    raise TooLargeError("its calls copy too many values")
-            for size in taken[_HASHED[name]] if name in _HASHED else ():
-                if size[0] > MOST_HASHED:
-                    raise TooLargeError("it holds a key made of too many values")
+            if name in ("REDUCE", "NEWOBJ"):
+                calls.check(*taken)
+            if any(size[0] > MOST_HASHED for size in taken[_HASHED.get(name, slice(0))]):
+                raise TooLargeError("it holds a key made of too many values")
             total = min(sum([size[0] for size in taken]), 2 * MOST_HASHED)
             if name in _GROWING:
                 taken[0][0] = total
                 stack.append(taken[0])
             elif opcode.stack_after:
                 stack.append([1 + total])
+
+
+_ONE: Size = [1]
+
+
+def _constant(argument: object) -> Size:
+    long = isinstance(argument, str | bytes) and len(argument) >= _OF_ONE
+    return [1 + len(argument) // _OF_ONE] if long else _ONE  # type: ignore[arg-type]
+
+
+class _Calls:
+    """What a pickle calls, and how many values it hands over in all."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+        self.names: dict[int, tuple[str, Size]] = {}  # by the identity of what stands for it on the stack
+
+    def callable(self, name: str) -> Size:
+        """What stands on the stack for a thing of that name."""
+        value: Size = [1]
+        self.names[id(value)] = (name, value)
+        return value
+
+    def check(self, called: Size, arguments: Size) -> None:
+        """Raises TooLargeError where a call may take any memory."""
+        name, _ = self.names.get(id(called), ("", called))
+        self.left -= arguments[0]
+        if _COSTLY.fullmatch(name):
+            raise TooLargeError(f"it calls {name.replace(' ', '.')}, which may take any memory")
+        if self.left < 0:
+            raise TooLargeError("its calls copy too many values")
 
 
 def _taken(stack: list[Size | None], count: int, to_mark: bool) -> list[Size]:

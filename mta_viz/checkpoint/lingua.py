@@ -309,8 +309,8 @@ def _piece(name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], stored: 
         raise CheckpointError([f"{name} lies in {short_repr(file)}, outside the folder; refused"])
     whole = type(offset) is int and type(length) is int
     if not (whole and 0 <= offset <= _LARGEST and 0 < length <= _LARGEST):
-        place = f"offset {short_repr(offset)} of length {short_repr(length)}"
-        raise CheckpointError([f"{name} has a piece at {place}"])
+        numbers = f"offset {short_repr(offset)} of length {short_repr(length)}"
+        raise CheckpointError([f"{name} has a piece at {numbers}"])
     return Piece(offsets[0] if offsets else 0, sizes, place.name, offset, length)
 
 

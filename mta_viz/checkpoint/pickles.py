@@ -127,7 +127,7 @@ def check_pickle(content: bytes | BufferedReader | BytesIO, most: int = MOST_STE
             raise TooLargeError(f"it has more than {most:,} values")
         name = opcode.name
         if name in _CONSTANTS:
-            stack.append(calls.callable(argument) if name == "GLOBAL" else _constant(argument))
+            stack.append(calls.callable(str(argument)) if name == "GLOBAL" else _constant(argument))
         elif name in _PUT:
             place = len(memo) if argument is None else argument
             if place > len(memo) + MOST_HASHED:  # the unpickler makes room for all numbers below it

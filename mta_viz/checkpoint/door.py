@@ -27,7 +27,7 @@ MOST_GROUPS, MOST_VALUES = 500_000, 4_000_000  # of a JSON or TOML text, each of
 TENSOR_NAMES = 4 * MIB  # the header of a safetensors file, about 100 bytes a tensor
 _DEVICES = dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "a device")
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", **_DEVICES}
-ZIP, _TENSORS = "a ZIP archive, as torch.save writes", "a safetensors file"
+ZIP, TENSORS = "a ZIP archive, as torch.save writes", "a safetensors file"
 _POINTER = b"version https://git-lfs."
 # What files are that are none of what they are called: how they begin.
 _BEGINNINGS = {
@@ -83,7 +83,7 @@ def kind_of(path: Path) -> str | None:
     if head[257:262] == b"ustar":
         return "a tar archive"
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") <= TENSOR_NAMES:
-        return _TENSORS
+        return TENSORS
     return next((kind for start, kind in _BEGINNINGS.items() if head.startswith(start)), None)
 
 
@@ -171,8 +171,9 @@ def open_tensors(path: Path, names: int = TENSOR_NAMES) -> Iterator[Any]:
         raise _unreadable(path, error) from error
     except SafetensorError:
         reason, kind = "is cut short, damaged or no safetensors file", kind_of(path)
-        reason = f"is {kind}, no safetensors file" if kind not in (None, _TENSORS) else reason
-        raise _problem(path, reason, "copy it again") from None
+        reason = f"is {kind}, no safetensors file" if kind not in (None, TENSORS) else reason
+        remedy = "call it consolidated.pth" if kind == ZIP else "copy it again"
+        raise _problem(path, reason, remedy) from None
 
 
 def load_torch(file: Path | bytes, device: "str | torch.device" = "cpu") -> Any:

@@ -28,6 +28,10 @@ _ROTARY = re.compile(
 _LORA = re.compile(r"(?:^|\.)(?:lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector)(?:\.|$)")
 _HUGGING_FACE = re.compile(r"(?:^|\.)(?:self_attn\.[qkvo]_proj|embed_tokens|mlp\.(?:gate|up|down)_proj)\.")
 _LINGUA = re.compile(r"(?:^|\.)(?:attention\.w[qkvo]|tok_embeddings|feed_forward\.w[123])\.")
+_KNOWN = {
+    True: re.compile(r"(?:layers\.\d+|norm|output|tok_embeddings)\."),  # Lingua's
+    False: re.compile(r"(?:model\.layers\.\d+|model\.norm|model\.embed_tokens|lm_head)\."),  # Hugging Face's
+}
 _QUANTISED_NAME = re.compile(
     r"\.(?:qweight|qzeros|SCB|absmax|quant_map|weight_scale(?:_inv)?|weight_packed|scales|_scale)$|\.quant_state\."
 )
@@ -146,7 +150,10 @@ def _foreign_names(names: list[str], embedding: str) -> str | None:
             return f"its tensors have Hugging Face's names ({foreign}), not Lingua's; {remedy}"
         remedy = "put Lingua's params.json beside it, and no config.json"
         return f"its tensors have Lingua's names ({foreign}), not Hugging Face's; {remedy}"
-    return None
+    if any(map(_KNOWN[lingua].match, names)):
+        return None
+    unknown = f"none of its {len(names):,} tensors has a known name ({names[0]}, ...)"
+    return f"{unknown}; expected {embedding} and others"
 
 
 def _first(names: Iterable[str], fits: Callable[[str], object]) -> str | None:

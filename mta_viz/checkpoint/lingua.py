@@ -105,7 +105,11 @@ def _is_plain(value: Tensor) -> bool:
 
 
 def _what_is(value: object) -> str:
-    if isinstance(value, Tensor) and value.layout is torch.strided and value.device.type == "cpu":
+    if isinstance(value, Tensor) and value.layout is not torch.strided:
+        return "is sparse"
+    if isinstance(value, Tensor) and value.device.type != "cpu":
+        return f"has no values (it lies on the device {value.device.type})"
+    if isinstance(value, Tensor):
         claimed, there = value.numel() * value.element_size(), value.untyped_storage().nbytes()
         return f"claims {size_text(claimed)}, of which the file holds {size_text(there)}"
     return f"is a {type(value).__name__}"
@@ -122,7 +126,8 @@ def _reason(file: Path, error: Exception) -> str:
         remedy = 'nothing of it was run. Save {"model": state_dict} with tensors only'
         return f"it holds {unsafe[1]}, which is not a tensor; {remedy}"
     if (kind := door.kind_of(file)) and kind != door.ZIP:
-        return f"it is {kind}; give what torch.save wrote"
+        remedy = "call it model.safetensors" if kind == door.TENSORS else "give what torch.save wrote"
+        return f"it is {kind}; {remedy}"
     return "it is cut short or is no torch file. Copy it again, or consolidate the run again"
 
 

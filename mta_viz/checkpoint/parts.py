@@ -88,7 +88,8 @@ def _open_shards(folder: Path) -> StoredWeights:
     try:
         listed = _shards(folder)
     except FileError as error:
-        return StoredWeights({}, (error.of(INDEX),))
+        lacking = f"{INDEX} is missing; without it nobody knows which shard has what: copy it too"
+        return StoredWeights({}, (lacking if error.missing else error.of(INDEX),))
     tensors: dict[str, StoredTensor] = {}
     unreadable: dict[str, str] = {}
     problems, n_bytes = [], 0

@@ -116,6 +116,14 @@ FOREIGN: dict[str, tuple[Tensors, str]] = {
         },
         ": int8), which is not read",
     ),
+    "gpt-2": (
+        zeros({"h.0.attn.c_attn.weight": (8, 24)}),
+        "none of its 1 tensors has a known name (h.0.attn.",
+    ),
+    "integers": (
+        {key: (9 * value).int() for key, value in lingua_tensors(CONFIG).items()},
+        "tok_embeddings.weight and 32 more are int32; expected a floating-point dtype",
+    ),
     "gptq": (
         lingua_tensors(CONFIG) | {"layers.0.attention.wq.qweight": torch.zeros(1, 8, dtype=torch.int32)},
         "quantised (layers.0.attention.wq.qweight)",
@@ -174,7 +182,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "torch in safetensors": (
         "model.safetensors",
         lambda file: torch.save({}, file),
-        "model.safetensors is a ZIP archive, as torch.save writes",
+        "model.safetensors is a ZIP archive, as torch.save writes, no safetensors file; call it con",
     ),
     "array": (
         "consolidated.pth",

@@ -108,16 +108,17 @@ def locate(path: Path, step: int | None = None) -> Location:
 
 def without_weights(folder: Path) -> str:
     """Why a folder is no checkpoint: the files in it that could be weights, and why each is not read."""
-    settings = f"{PARAMS} but " if (folder / PARAMS).is_file() else ""
+    has_settings = (folder / PARAMS).is_file()
+    lacking = f"it holds {PARAMS} but no weights" if has_settings else "it is no checkpoint"
     if pickles := _pickles(folder):
         return f"its weights are a pickle ({pickles[0]}), which may run code and is not read; {_SAVE}"
     if (folder / "adapter_config.json").is_file():
         return "it is a LoRA adapter, no model by itself; merge it into its base (in peft: merge_and_unload)"
     reasons = [f"{printable(file.name)} ({reason})" for file, reason in _unread(folder)]
     if not reasons:
-        return f"it holds {settings}no weights. Looked for {LOOKED_FOR}"
+        return f"{lacking}. Looked for {LOOKED_FOR}"
     more = f" and {len(reasons) - 8} more" if len(reasons) > 8 else ""
-    return f"it holds {settings}no weights that are read: {', '.join(reasons[:8])}{more}"
+    return f"{lacking} that {'are' if has_settings else 'is'} read: {', '.join(reasons[:8])}{more}"
 
 
 _SAVE = "save the model again with safetensors"

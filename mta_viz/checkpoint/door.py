@@ -21,11 +21,23 @@ if TYPE_CHECKING:
 
 MIB, GIB = 2**20, 2**30
 SETTINGS = MIB  # params.json, a model card, a recipe, the README beside a model
-RESULTS = 256 * MIB  # tables this program wrote: a line a sample, or an effect
-TEXT = 256 * MIB  # a book, a haystack, a rank file
+RESULTS = 64 * MIB  # tables this program wrote: a line a sample, or an effect
+TEXT = 64 * MIB  # a book, a haystack: in memory up to four times that
+MOST_GROUPS, MOST_VALUES = 500_000, 4_000_000  # of a JSON or TOML text, each of some 100 and 40 bytes
 TENSOR_NAMES = 4 * MIB  # the header of a safetensors file, about 100 bytes a tensor
 _DEVICES = dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "a device")
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", **_DEVICES}
+ZIP, TENSORS = "a ZIP archive, as torch.save writes", "a safetensors file"
+_POINTER = b"version https://git-lfs."
+# What files are that are none of what they are called: how they begin.
+_BEGINNINGS = {
+    b"PK\x03\x04": ZIP,
+    b"GGUF": "a GGUF file",
+    b"\x89HDF": "an HDF5 file, as Keras writes",
+    b"\x1f\x8b": "packed with gzip",
+    b"<": "a web page or XML",
+    b"\x93NUMPY": "an array of NumPy",
+}
 _OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a pipe does not wait
 
 
@@ -42,11 +54,37 @@ def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
             if limit is not None and status.st_size > limit:
                 reason = f"has {size_text(status.st_size)}, more than {size_text(limit)}"
                 raise _problem(path, reason, "give another")
+            if _is_pointer(descriptor, status.st_size):
+                reason = "is a git-LFS pointer, not the file itself"
+                raise _problem(path, reason, "run `git lfs pull` where it was cloned")
         except BaseException:
             os.close(descriptor)
             raise
     with os.fdopen(descriptor, "rb") as file:
         yield file
+
+
+def _is_pointer(descriptor: int, n_bytes: int) -> bool:
+    """Whether it is the short text that git-LFS puts in the place of a large file; stays at the start."""
+    if not len(_POINTER) < n_bytes < 1024:
+        return False
+    content = os.read(descriptor, len(_POINTER))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return content == _POINTER
+
+
+def kind_of(path: Path) -> str | None:
+    """What a file is by its first bytes, `a web page or XML`, say; None where they tell nothing."""
+    try:
+        with opened(path) as file:
+            head = file.read(512)
+    except FileError:
+        return None
+    if head[257:262] == b"ustar":
+        return "a tar archive"
+    if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") <= TENSOR_NAMES:
+        return TENSORS
+    return next((kind for start, kind in _BEGINNINGS.items() if head.startswith(start)), None)
 
 
 def size(path: Path, limit: int | None = None) -> int:
@@ -92,8 +130,17 @@ def read_toml(path: Path, limit: int = SETTINGS) -> dict[str, Any]:
     return _parsed(path, limit, tomllib.loads, "TOML")
 
 
+def has_few_values(text: str | bytes) -> bool:
+    """Whether a JSON or TOML text can be parsed in a few hundred MiB: its brackets and commas, counted."""
+    marks = ["{", "[", ",", "\n"] if isinstance(text, str) else [b"{", b"[", b",", b"\n"]
+    objects, lists, commas, lines = (text.count(mark) for mark in marks)  # type: ignore[arg-type]
+    return objects + lists <= MOST_GROUPS and commas + lines <= MOST_VALUES
+
+
 def _parsed(path: Path, limit: int, parse: Callable[[str], Any], what: str) -> Any:
     text = read_text(path, limit)
+    if not has_few_values(text):
+        raise _problem(path, f"has more values than any {what} file read here", "give another")
     try:
         return parse(text)
     except RecursionError:
@@ -123,7 +170,10 @@ def open_tensors(path: Path, names: int = TENSOR_NAMES) -> Iterator[Any]:
     except OSError as error:
         raise _unreadable(path, error) from error
     except SafetensorError:
-        raise _problem(path, "is cut short, damaged or no safetensors file", "copy it again") from None
+        reason, kind = "is cut short, damaged or no safetensors file", kind_of(path)
+        reason = f"is {kind}, no safetensors file" if kind not in (None, TENSORS) else reason
+        remedy = "call it consolidated.pth" if kind == ZIP else "copy it again"
+        raise _problem(path, reason, remedy) from None
 
 
 def load_torch(file: Path | bytes, device: "str | torch.device" = "cpu") -> Any:

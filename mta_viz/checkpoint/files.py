@@ -68,7 +68,7 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool)
 
 def beside(weights: Path) -> Path:
     """The folder where the files that belong to weights lie; these are a folder, or one file in it."""
-    return weights.parent if weights.is_file() else weights
+    return weights.parent if weights.is_file() or (weights.is_symlink() and not weights.is_dir()) else weights
 
 
 PARAMS = "params.json"

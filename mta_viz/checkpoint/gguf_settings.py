@@ -134,7 +134,7 @@ def _scaling(block: FieldReader, sizes: Mapping[str, Any], factors: np.ndarray |
     low, high, length = _LLAMA_3
     length = block.whole("rope.scaling.original_context_length", length)
     rule = RopeScaling(float(str(factors.max())), low, high, length)
-    wanted = _factors_of(rule, sizes["d_head"], sizes["rope_theta"])
+    wanted = slowdowns(rule, sizes["d_head"], sizes["rope_theta"])
     if factors.shape == wanted.shape and np.allclose(factors, wanted, rtol=_CLOSE):
         return rule
     differ = "they have another number"
@@ -149,8 +149,8 @@ def _scaling(block: FieldReader, sizes: Mapping[str, Any], factors: np.ndarray |
     return None
 
 
-def _factors_of(rule: RopeScaling, d_head: int, theta: float) -> np.ndarray:
-    """By how much each pair turns slower."""
+def slowdowns(rule: RopeScaling, d_head: int, theta: float) -> np.ndarray:
+    """[pair]: by how much each pair of a head turns slower under Llama 3's rule."""
     turns = theta ** (-np.arange(0, d_head, 2) / d_head)
     rotations = rule.original_n_ctx * turns / (2 * np.pi)
     kept = np.clip((rotations - rule.low_freq_factor) / (rule.high_freq_factor - rule.low_freq_factor), 0, 1)

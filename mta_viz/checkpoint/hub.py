@@ -7,12 +7,12 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from mta_viz.checkpoint import huggingface
+from mta_viz.checkpoint import huggingface, parts
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import printable
 
 FETCHED = (
-    *(huggingface.CONFIG, huggingface.INDEX, "model*.safetensors", "tokenizer.json", "tokenizer.model"),
+    *(huggingface.CONFIG, parts.INDEX, "model*.safetensors", "tokenizer.json", "tokenizer.model"),
     *("tokenizer_config.json", "chat_template.jinja"),
 )
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -55,7 +55,8 @@ def fetched(name: str) -> Path:
 
 def _complete(folder: Path) -> bool:
     try:
-        return huggingface.is_folder(folder) and all(map(Path.is_file, huggingface.weight_files(folder)))
+        files = parts.weight_files(folder, (parts.WEIGHTS, parts.INDEX))
+        return huggingface.is_folder(folder) and all(map(Path.is_file, files))
     except FileError:  # an index that is missing or cut short
         return False
 

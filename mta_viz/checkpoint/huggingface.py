@@ -4,7 +4,6 @@ Owns which architectures are read, what config.json says of them, and where thei
 architecture's class in `transformers` takes for an absent field is taken here.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -14,16 +13,14 @@ from torch import Tensor
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.layout import SAME, Entry, FileWords, Layout
-from mta_viz.checkpoint.native import open_safetensors
 from mta_viz.checkpoint.params import MOST_LAYERS, FieldReader, Parsed, read_rope_scaling, show
-from mta_viz.checkpoint.types import StoredTensor, StoredWeights, parameter_shapes
+from mta_viz.checkpoint.parts import INDEX, SHARDS, WEIGHTS
+from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig
-from mta_viz.errors import ConfigError, FileError, first_problems
+from mta_viz.errors import ConfigError
 from mta_viz.tokenizers.beside import settings_beside
 
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-SHARDS = "model-*-of-*.safetensors"
-_MOST_INDEX = 16 * door.MIB
+CONFIG = "config.json"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 WORDS = FileWords(
     settings=CONFIG,
@@ -205,7 +202,6 @@ BLOCK_KEYS = {
     "mlp.w2": "mlp.down_proj",
     "mlp.w3": "mlp.up_proj",
 }
-_ANGLES = ".self_attn.rotary_emb.inv_freq"  # of older files: what rope_theta gives
 
 
 def halves(d_head: int) -> Layout:
@@ -239,61 +235,4 @@ def is_folder(folder: Path) -> bool:
     """Whether it is one, by the names of its files alone."""
     if not (folder / CONFIG).is_file():
         return False
-    return any((folder / name).is_file() for name in (WEIGHTS, INDEX)) or any(folder.glob(SHARDS))
-
-
-def open_folder(folder: Path) -> StoredWeights:
-    """The tensors of model.safetensors, or of all shards that the index names; missing ones are told."""
-    weights = open_safetensors(folder / WEIGHTS) if _whole(folder) else _open_shards(folder)
-    kept = {key: tensor for key, tensor in weights.tensors.items() if not key.endswith(_ANGLES)}
-    return StoredWeights(kept, weights.problems, weights.n_bytes, weights.unreadable)
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """model.safetensors, or the shards. Raises FileError for an index that is missing or none."""
-    if _whole(folder):
-        return [folder / WEIGHTS]
-    return [door.inside(folder, name) for name in sorted(set(_shards(folder).values()))]
-
-
-def _whole(folder: Path) -> bool:
-    """Whether the weights are one file; `transformers` too takes it where there is an index beside it."""
-    return (folder / WEIGHTS).is_file()
-
-
-def _shards(folder: Path) -> dict[str, str]:
-    """Tensor -> the shard that has it, as the index says. FileError for one that is missing or none."""
-    index = door.read_json(folder / INDEX, _MOST_INDEX)
-    listed = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(listed, dict) or not all(isinstance(file, str) for file in listed.values()):
-        raise FileError(INDEX, 'has no "weight_map" of tensors and their files', "copy it again")
-    return listed
-
-
-def _open_shards(folder: Path) -> StoredWeights:
-    try:
-        listed = _shards(folder)
-    except FileError as error:
-        return StoredWeights({}, (error.of(INDEX),))
-    tensors: dict[str, StoredTensor] = {}
-    unreadable: dict[str, str] = {}
-    problems, n_bytes = [], 0
-    for name in sorted(set(listed.values())):
-        wanted = {key for key, file in listed.items() if file == name}
-        shard, faults = _open_shard(folder, name, wanted)
-        tensors |= shard.tensors
-        unreadable |= shard.unreadable
-        n_bytes += shard.n_bytes
-        problems += faults
-    return StoredWeights(tensors, tuple(first_problems(problems, "problems of shards")), n_bytes, unreadable)
-
-
-def _open_shard(folder: Path, name: str, wanted: set[str]) -> tuple[StoredWeights, list[str]]:
-    try:
-        shard = open_safetensors(door.inside(folder, name))
-    except FileError as error:
-        return StoredWeights({}), [f"{INDEX} names {error}"]
-    there: Mapping[str, object] = {**shard.tensors, **shard.unreadable}
-    absent = sorted(wanted - there.keys()) if not shard.problems else []
-    lacking = [f"{key} is not in {name}, where {INDEX} says it is; copy both again" for key in absent]
-    return shard, [*shard.problems, *lacking]
+    return any(door.is_there(folder / name) for name in (WEIGHTS, INDEX)) or any(folder.glob(SHARDS))

@@ -200,12 +200,15 @@ def _missing(
 
 
 def _misfits(expected: Mapping[str, Shape], present: Mapping[str, StoredTensor]) -> list[str]:
-    problems = []
+    problems, others = [], dict[torch.dtype, list[str]]()
     for key, tensor in present.items():
         if tensor.shape != expected[key]:
             problems.append(f"{key} has shape {list(tensor.shape)}; expected {list(expected[key])}")
         if tensor.dtype not in FLOATS:
-            problems.append(f"{key} is {dtype_name(tensor.dtype)}; expected a floating-point dtype")
+            others.setdefault(tensor.dtype, []).append(key)
+    for dtype, keys in others.items():
+        which = f"{keys[0]} is" if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1:,} more are"
+        problems.append(f"{which} {dtype_name(dtype)}; expected a floating-point dtype")
     return problems
 
 

@@ -10,63 +10,124 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePosixPath
+from math import prod
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from mta_viz.checkpoint import door, types
-from mta_viz.checkpoint.files import copied_tokenizer, write_model
+from mta_viz.checkpoint.files import TokenizerFile, beside, copied_tokenizer, write_model
 from mta_viz.checkpoint.layout import to_file
 from mta_viz.checkpoint.params import BIASES
-from mta_viz.checkpoint.pickles import TooLargeError, check_pickle
+from mta_viz.checkpoint.pickles import ForeignError, TooLargeError, check_pickle
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
-from mta_viz.printed import short_repr
+from mta_viz.printed import printable, short_repr, size_text
 
 T = TypeVar("T")
 WEIGHTS = "consolidated.pth"
 REFUSED = re.compile(r"GLOBAL ([\w.]+)")  # in torch's message: what a pickle names beside tensors
 
 
-def open_lingua(folder: Path) -> types.StoredWeights:
-    """The model's tensors in consolidated.pth, memory-mapped; optimiser state is never touched."""
-    file = folder / WEIGHTS
+def open_torch(file: Path, *, bare: bool = False) -> types.StoredWeights:
+    """The model's tensors in what torch.save wrote, memory-mapped; an optimiser's state is never touched.
+
+    `bare`: in this format a state dict has nothing around it, so that none is noted.
+    """
     try:
         n_bytes, loaded = door.size(file), door.load_torch(file)
     except Exception as error:  # torch raises many kinds for a damaged file
-        return types.StoredWeights({}, (f"{WEIGHTS} cannot be read: {_reason(error)}",))
-    model = loaded.get("model") if isinstance(loaded, dict) else None
-    if not isinstance(model, dict):
-        found = ", ".join(map(str, loaded)) if isinstance(loaded, dict) else type(loaded).__name__
-        problem = f'{WEIGHTS} has no "model" dict of tensors; it holds: {found[:200]}'
-        return types.StoredWeights({}, (problem,), n_bytes)
-    named = {str(key): value for key, value in model.items()}
-    tensors = {key: types.stored_in_memory(value) for key, value in named.items() if _is_plain(value)}
+        return types.StoredWeights({}, (f"{file.name} cannot be read: {_reason(file, error)}",))
+    entry, model = _state_dict(loaded)
+    if model is None:
+        return types.StoredWeights({}, (_without_model(file.name, loaded),), n_bytes)
+    named = {_name(key): value for key, value in model.items()}
+    plain = {key: value for key, value in named.items() if isinstance(value, Tensor) and _is_plain(value)}
+    tensors = {key: types.stored_in_memory(value) for key, value in plain.items()}
     unreadable = {
-        key: f"{key} in {WEIGHTS} is a {type(value).__name__}; expected a dense tensor"
+        key: f"{key} in {file.name} {_what_is(value)}; expected a dense tensor"
         for key, value in named.items()
-        if key not in tensors
+        if key not in tensors and (entry or isinstance(value, Tensor))
     }
-    return types.StoredWeights(tensors, (), n_bytes, unreadable)
+    there = f'"{entry}"' if entry else "bare state dict"
+    note = f'{file.name} has no "model": its {there} is read as one'
+    notes = () if bare or entry == "model" else (note,)
+    return types.StoredWeights(tensors, (), n_bytes, unreadable, notes)
 
 
-def _is_plain(value: object) -> bool:
-    """Whether it is a tensor with one value per cell (not sparse, quantised or without data)."""
-    if not isinstance(value, Tensor) or value.layout is not torch.strided:
-        return False
-    return value.device.type == "cpu" and not value.is_quantized and types.has_every_value(value)
+_ENTRIES = (
+    "model",
+    "state_dict",
+    "model_state_dict",
+    "module",
+    "weights",
+)  # of Lingua, and of other programs
+_OPTIMIZERS = ("optim", "optimizer", "optimizer_state_dict", "optimizer_states", "param_groups")
 
 
-def _reason(error: Exception) -> str:
-    if unsafe := REFUSED.search(str(error)):
-        remedy = 'nothing of it was run. Save {"model": state_dict} with tensors only'
-        return f"it holds {unsafe[1]}, which is not a tensor; {remedy}"
+def _state_dict(loaded: object) -> tuple[str, dict[object, object] | None]:
+    """The entry that holds the model, none of a bare state dict, and the model; None where there is none."""
+    if not isinstance(loaded, dict):
+        return "", None
+    for entry in _ENTRIES:
+        model = loaded.get(entry)
+        if isinstance(model, dict) and (entry == "model" or _holds_tensors(model)):
+            return entry, model
+    return "", loaded if _holds_tensors(loaded) else None
+
+
+def _holds_tensors(values: dict[object, object]) -> bool:
+    return any(isinstance(value, Tensor) for value in values.values())
+
+
+def _without_model(name: str, loaded: object) -> str:
+    if isinstance(loaded, Tensor):
+        return f'{name} holds a single tensor; expected a "model" dict of tensors'
+    if not isinstance(loaded, dict):
+        return f'{name} has no "model" dict of tensors; it holds: {type(loaded).__name__}'
+    if any(entry in loaded for entry in _OPTIMIZERS):
+        return f"{name} holds an optimiser's state and no model; give the model's file"
+    return (
+        f'{name} has no "model" dict of tensors; it holds: {", ".join(map(_name, loaded))[:200] or "nothing"}'
+    )
+
+
+def _name(key: object) -> str:
+    return printable(key) if isinstance(key, str) else short_repr(key)  # a number may have too many digits
+
+
+def _is_plain(value: Tensor) -> bool:
+    """Whether it has one value per cell (is not sparse or without data)."""
+    dense = value.layout is torch.strided and value.device.type == "cpu"
+    return dense and types.has_every_value(value)
+
+
+def _what_is(value: object) -> str:
+    if isinstance(value, Tensor) and value.layout is not torch.strided:
+        return "is sparse"
+    if isinstance(value, Tensor) and value.device.type != "cpu":
+        return f"has no values (it lies on the device {value.device.type})"
+    if isinstance(value, Tensor):
+        claimed, there = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+        return f"claims {size_text(claimed)}, of which the file holds {size_text(there)}"
+    return f"is a {type(value).__name__}"
+
+
+def _reason(file: Path, error: Exception) -> str:
     if isinstance(error, TooLargeError):
         return f"{error}, which no checkpoint needs; refused"
     if isinstance(error, FileError):
-        return error.reason
+        return f"it {error.reason}; {error.remedy}"
+    if isinstance(error, ForeignError):
+        return str(error)
+    if unsafe := REFUSED.search(str(error)):
+        remedy = 'nothing of it was run. Save {"model": state_dict} with tensors only'
+        return f"it holds {unsafe[1]}, which is not a tensor; {remedy}"
+    if (kind := door.kind_of(file)) and kind != door.ZIP:
+        remedy = "call it model.safetensors" if kind == door.TENSORS else "give what torch.save wrote"
+        return f"it is {kind}; {remedy}"
     return "it is cut short or is no torch file. Copy it again, or consolidate the run again"
 
 
@@ -82,7 +143,9 @@ def write_lingua(folder: Path, checkpoint: types.Checkpoint, *, overwrite: bool 
         raise CheckpointError(problems, "The model to write")
     model = {"model": to_file(config, checkpoint.state_dict, None, tied_copy=True)}
     save = partial(torch.save, model)
-    tokenizer = copied_tokenizer(checkpoint.tokenizer_name, checkpoint.tokenizer_path, source.path)
+    tokenizer = TokenizerFile(checkpoint.tokenizer_name, checkpoint.tokenizer_path)
+    if checkpoint.tokenizer is not None:  # what is no tokenizer may be any file that a link leads to
+        tokenizer = copied_tokenizer(tokenizer.name, tokenizer.written, beside(source.path))
     write_model(folder, config, WEIGHTS, save, dtype=source.dtype, tokenizer=tokenizer, overwrite=overwrite)
 
 
@@ -93,7 +156,7 @@ def _beyond_lingua(config: ModelConfig) -> list[str]:
 
 
 METADATA = ".metadata"
-_MOST_METADATA = 256 * door.MIB
+_MOST_METADATA, _MOST_STEPS = 64 * door.MIB, 3_000_000  # 1,000 tensors over 48 ranks, 60 steps a piece
 _MODEL_PREFIX = "model."
 _LARGEST = 2**63 - 1  # what a file's place or a shape may count
 _DCP = "torch.distributed.checkpoint.metadata"
@@ -164,8 +227,11 @@ class CutTensor:
     pieces: tuple[Piece, ...]
 
 
-def read_metadata(content: bytes, prefix: str) -> tuple[dict[str, CutTensor], dict[str, str]]:
-    """(tensors by name without `prefix`, problems of others likewise); CheckpointError for a damaged file."""
+def read_metadata(content: bytes) -> tuple[dict[str, CutTensor], dict[str, str]]:
+    """(tensors by name, problems of others likewise); CheckpointError for a damaged file.
+
+    Names begin with `model.`, which is taken off; in a file without such names all its tensors are taken.
+    """
     metadata = _unpickled(content)
     stored = {
         (_text(_record(index)["fqn"]), _offsets(_table(index.state).get("offset"))): _record(info)
@@ -173,8 +239,10 @@ def read_metadata(content: bytes, prefix: str) -> tuple[dict[str, CutTensor], di
     }
     tensors: dict[str, CutTensor] = {}
     problems: dict[str, str] = {}
-    for name, entry in _table(metadata["state_dict_metadata"]).items():
-        if isinstance(name, str) and name.startswith(prefix):
+    listed = {k: v for k, v in _table(metadata["state_dict_metadata"]).items() if isinstance(k, str)}
+    prefix = _MODEL_PREFIX if any(name.startswith(_MODEL_PREFIX) for name in listed) else ""
+    for name, entry in listed.items():
+        if name.startswith(prefix) and (prefix or _has_size(entry)):
             try:
                 tensors[name.removeprefix(prefix)] = _cut_tensor(name, entry, stored)
             except CheckpointError as error:
@@ -184,7 +252,7 @@ def read_metadata(content: bytes, prefix: str) -> tuple[dict[str, CutTensor], di
 
 def _unpickled(content: bytes) -> Record:
     try:
-        check_pickle(content)
+        check_pickle(content, _MOST_STEPS)
         return _record(_Unpickler(io.BytesIO(content)).load())
     except CheckpointError:
         raise
@@ -197,8 +265,12 @@ def _unpickled(content: bytes) -> Record:
     raise CheckpointError([f"{METADATA} {problem}"])
 
 
+def _has_size(entry: object) -> bool:
+    return isinstance(entry, Record) and isinstance(entry.state, dict) and "size" in entry.state
+
+
 def _cut_tensor(name: str, entry: Any, stored: dict[Any, Record]) -> CutTensor:
-    if not isinstance(entry, Record) or not isinstance(entry.state, dict) or "size" not in entry.state:
+    if not _has_size(entry):
         raise CheckpointError([f"{name} is no tensor in .metadata; expected one"])
     shape = _offsets(entry["size"])
     properties = entry["properties"]
@@ -212,7 +284,12 @@ def _cut_tensor(name: str, entry: Any, stored: dict[Any, Record]) -> CutTensor:
             continue
         if len(sizes) != len(shape) or any(offsets[1:]) or sizes[1:] != shape[1:]:
             raise CheckpointError([f"{name} is cut along a dimension other than 0, which is not supported"])
-        pieces.append(_piece(name, offsets, sizes, stored))
+        piece = _piece(name, offsets, sizes, stored)
+        if (claimed := prod(sizes) * state[0].itemsize) > piece.length:
+            raise CheckpointError(
+                [f"{name} claims {size_text(claimed)} in a piece of {size_text(piece.length)}"]
+            )
+        pieces.append(piece)
     pieces.sort(key=lambda piece: piece.start)
     row = 0  # the pieces must follow one another from row 0 to the last, without gap or overlap
     for piece in pieces:
@@ -232,13 +309,14 @@ def _piece(name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], stored: 
     if _table(info.state).get("transform_descriptors"):
         raise CheckpointError([f"{name} is stored transformed (compressed?), which is not supported"])
     file, offset, length = _text(info["relative_path"]), info["offset"], info["length"]
-    if PurePosixPath(file).name != file or "\\" in file or "\0" in file:
+    place = PureWindowsPath(file)  # which knows both separators
+    if str(place) != place.name or "\0" in file:
         raise CheckpointError([f"{name} lies in {short_repr(file)}, outside the folder; refused"])
     whole = type(offset) is int and type(length) is int
     if not (whole and 0 <= offset <= _LARGEST and 0 < length <= _LARGEST):
-        place = f"offset {short_repr(offset)} of length {short_repr(length)}"
-        raise CheckpointError([f"{name} has a piece at {place}"])
-    return Piece(offsets[0] if offsets else 0, sizes, file, offset, length)
+        numbers = f"offset {short_repr(offset)} of length {short_repr(length)}"
+        raise CheckpointError([f"{name} has a piece at {numbers}"])
+    return Piece(offsets[0] if offsets else 0, sizes, place.name, offset, length)
 
 
 def _offsets(value: Any) -> tuple[int, ...]:
@@ -274,7 +352,7 @@ def open_dcp(folder: Path) -> types.StoredWeights:
     n_bytes = sum(file.stat().st_size for file in folder.glob("*.distcp"))
     try:
         content = door.read_bytes(folder / METADATA, _MOST_METADATA)
-        cut, unreadable = read_metadata(content, _MODEL_PREFIX)
+        cut, unreadable = read_metadata(content)
     except FileError as error:
         hidden = "is missing; without it the .distcp files cannot be read: copy hidden files too"
         problem = f"{METADATA} {hidden}" if error.missing else error.of(METADATA)

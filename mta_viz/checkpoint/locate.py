@@ -6,33 +6,56 @@ sha256 of a checkpoint's weights, to tell which file a result came from.
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from mta_viz.checkpoint import adapter, door, hub, huggingface, lingua, native
+from mta_viz.checkpoint import adapter, door, dumps, hub, huggingface, lingua, native, parts
 from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.installed import named_path
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import printable
 
-_WEIGHTS: dict[Format, str] = {
-    "native": native.WEIGHTS,
-    "lingua": lingua.WEIGHTS,
-    "dcp": lingua.METADATA,
-    "kernels": native.KERNELS,
-    "adapter": adapter.ADAPTER,
+_WEIGHTS: dict[Format, tuple[str, ...]] = {
+    "native": parts.SAFETENSORS,
+    "lingua": parts.TORCH,
+    "dcp": (lingua.METADATA,),
+    "kernels": (native.KERNELS,),
+    "adapter": (adapter.ADAPTER,),
 }
-_FILES = (PARAMS, *_WEIGHTS.values(), huggingface.CONFIG, huggingface.INDEX)
+_NAMES = tuple(name for names in _WEIGHTS.values() for name in names)
+_FILES = (PARAMS, *_NAMES, huggingface.CONFIG)
+# Endings of files with weights: those read, whatever the file is called, and those of other programs.
+_READ: dict[str, Format] = {
+    ".safetensors": "native",
+    **dict.fromkeys((".pth", ".pt", ".bin", ".ckpt"), "lingua"),
+}
+_NOT_READ = {
+    **{".msgpack": "Flax's", ".h5": "Keras's", ".keras": "Keras's", ".onnx": "ONNX's", ".npz": "NumPy's"},
+    **{
+        ".npy": "NumPy's",
+        ".pkl": "a pickle",
+        ".pickle": "a pickle",
+        ".pdparams": "Paddle's",
+        ".mlx": "MLX's",
+    },
+    **dict.fromkeys((".zip", ".tar", ".gz", ".zst", ".7z"), "an archive: unpack it"),
+}
+# What runs leave beside the weights, in files of the same endings.
+_BESIDE = re.compile(
+    r"(optim|scheduler|scaler|rng|training_args|random_states|kernel_history|trainer_state|args)"
+)
 GGUF = ".gguf"  # what a file of that format is called at the end; its name says nothing else
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
-    f"{native.WEIGHTS}, {lingua.WEIGHTS} or {lingua.METADATA} with *.distcp (each beside {PARAMS}), "
+    f"{native.WEIGHTS} (or shards), {lingua.WEIGHTS} (or parts) or {lingua.METADATA} with *.distcp "
+    f"(each beside {PARAMS}), "
     f"{native.KERNELS} beside {PARAMS}, {adapter.ADAPTER}, {PARAMS} alone, a run folder with "
-    f"{STEPS}/0000010000/ and so on, {huggingface.CONFIG} beside {huggingface.WEIGHTS} or "
-    f"{huggingface.INDEX}, or one {GGUF} file"
+    f"{STEPS}/0000010000/ and so on, {huggingface.CONFIG} beside {parts.WEIGHTS} or "
+    f"{parts.INDEX}, or one {GGUF} file"
 )
 
 
@@ -40,7 +63,7 @@ LOOKED_FOR = (
 class Location:
     """The folder to read, its format, its step, and all steps when it was chosen from a run.
 
-    Of a `gguf`, and of an adapter that is not called as in a folder of its own, the file stands in its place.
+    Of a `gguf`, and of weights that are not called as in a folder of their own, the file stands in its place.
     """
 
     folder: Path
@@ -58,29 +81,72 @@ def locate(path: Path, step: int | None = None) -> Location:
     path = named_path(path)
     if hub.is_repository(path) and not door.is_there(path):
         path = hub.fetched(path.as_posix())
-    folder = path.parent if path.name in _FILES else path
+    folder = path.parent if path.name in _FILES or parts.PIECE.fullmatch(path.name) else path
     try:
         if not path.exists():
-            raise CheckpointError(["there is no such file or folder; check the path"], printable(path))
+            reason = "it is a link to something that is not there; copy the file itself"
+            gone = reason if door.is_there(path) else "there is no such file or folder; check the path"
+            raise CheckpointError([gone], printable(path))
         if is_gguf(path):
             return _of_file(path, step)
         if step is None and is_loose_adapter(path):
             return Location(path, "adapter")
+        if step is None and dumps.is_kernels(path):
+            return Location(path, "kernels")
+        if step is None and path.is_file() and folder == path and (kind := _READ.get(path.suffix)):
+            return Location(path, kind, _own_step(path.parent))
         if not folder.is_dir():
-            expected = f"expected an adapter, or a folder with {LOOKED_FOR}"
+            expected = f"expected weights, an adapter, or a folder with {LOOKED_FOR}"
             raise CheckpointError([f"it is a file; {expected}"], printable(path))
         location = find_checkpoint(folder, step)
     except OSError as error:
         raise CheckpointError([f"it cannot be read: {error.strerror or error}"], printable(path)) from error
-    if location is None and (pickles := _pickles(folder)):
-        remedy = "which may run code and is not read; save the model again with safetensors"
-        raise CheckpointError([f"its weights are a pickle ({pickles[0]}), {remedy}"], printable(path))
     if location is None:
-        if several := _gguf_files(folder):
-            names = ", ".join(printable(file.name) for file in several[:8])
-            raise CheckpointError([f"it has {len(several)} {GGUF} files; name one: {names}"], printable(path))
-        raise CheckpointError([f"it is no checkpoint. Looked for {LOOKED_FOR}"], printable(path))
+        raise CheckpointError([without_weights(folder)], printable(path))
     return location
+
+
+def without_weights(folder: Path) -> str:
+    """Why a folder is no checkpoint: the files in it that could be weights, and why each is not read."""
+    has_settings = (folder / PARAMS).is_file()
+    lacking = f"it holds {PARAMS} but no weights" if has_settings else "it is no checkpoint"
+    if pickles := _pickles(folder):
+        return f"its weights are a pickle ({pickles[0]}), which may run code and is not read; {_SAVE}"
+    if (folder / "adapter_config.json").is_file():
+        return "it is a LoRA adapter, no model by itself; merge it into its base (in peft: merge_and_unload)"
+    reasons = [f"{printable(file.name)} ({reason})" for file, reason in _unread(folder)]
+    if not reasons:
+        return f"{lacking}. Looked for {LOOKED_FOR}"
+    more = f" and {len(reasons) - 8} more" if len(reasons) > 8 else ""
+    return f"{lacking} that {'are' if has_settings else 'is'} read: {', '.join(reasons[:8])}{more}"
+
+
+_SAVE = "save the model again with safetensors"
+
+
+def _unread(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Files that could be weights, and why each is not read."""
+    several = _loose(folder)
+    for file in sorted(folder.iterdir()):
+        kind = file.suffix.lower()
+        if file in several:
+            other = "one of several: give its path" if len(several) > 1 else f"it needs {PARAMS} beside it"
+            yield file, other
+        elif kind == GGUF:
+            yield file, "one of several: give its path"
+        elif kind in _READ and not file.is_dir():
+            yield file, "what a run leaves beside its weights, by its name"
+        elif kind in _NOT_READ and not file.is_dir():
+            what = _NOT_READ[kind]
+            yield file, what if ":" in what else f"{what} format: {_SAVE}"
+
+
+def _loose(folder: Path) -> list[Path]:
+    """Files right in the folder that end as weights do and have a name of their own, by name."""
+    entries = sorted(file for file in folder.iterdir() if file.suffix in _READ and not file.is_dir())
+    own = (file for file in entries if not parts.PIECE.fullmatch(file.name))
+    named = (file for file in own if not _BESIDE.match(file.name.lower()))
+    return [file for file in named if not is_beside(file)]
 
 
 def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
@@ -97,6 +163,9 @@ def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
     if direct is None and (folder / "consolidated" / lingua.WEIGHTS).is_file():
         folder, direct = folder / "consolidated", "lingua"
     if direct is None and (folder / PARAMS).is_file():
+        loose = _loose(folder)
+        if len(loose) == 1 and step in (None, own := _own_step(folder)):
+            return Location(loose[0], _READ[loose[0].suffix], own)
         direct = "params"
     if direct is None:
         files = _gguf_files(folder)
@@ -139,6 +208,16 @@ def is_loose_adapter(path: Path) -> bool:
     return False
 
 
+def is_beside(path: Path) -> bool:
+    """Whether a file beside a checkpoint is something of its own: an adapter, or a dump of kernels."""
+    return is_loose_adapter(path) or dumps.is_kernels(path)
+
+
+def is_model_file(path: Path) -> bool:
+    """Whether a file is listed where it lies alone."""
+    return is_gguf(path) or is_beside(path)
+
+
 def adapter_file(location: Location) -> Path:
     """The file of the adapter there."""
     return location.folder if location.folder.is_file() else location.folder / adapter.ADAPTER
@@ -147,10 +226,14 @@ def adapter_file(location: Location) -> Path:
 def _weights_format(folder: Path) -> Format | None:
     if not (folder / PARAMS).is_file() and huggingface.is_folder(folder):
         return "huggingface"
-    for weights_format, name in _WEIGHTS.items():
-        if (folder / name).is_file() or (weights_format == "dcp" and any(folder.glob("*.distcp"))):
-            return weights_format
-    return None
+    there: dict[Format, Path] = {}
+    for weights_format, names in _WEIGHTS.items():
+        if file := parts.first_there(folder, names):
+            there[weights_format] = file
+        elif weights_format == "dcp" and any(folder.glob("*.distcp")):
+            return next((kind for kind, file in there.items() if file.is_file()), "dcp")
+    # A file is read rather than a dangling link or a pipe of a name that goes before it.
+    return next((kind for kind, file in there.items() if file.is_file()), next(iter(there), None))
 
 
 def _step_folders(folder: Path) -> dict[int, Path]:
@@ -158,7 +241,7 @@ def _step_folders(folder: Path) -> dict[int, Path]:
     base = folder / STEPS if (folder / STEPS).is_dir() else folder
     numbered = (entry for entry in sorted(base.iterdir()) if _STEP_NAME.fullmatch(entry.name))
     # `.metadata` is written last: pieces without it are a save that was interrupted.
-    complete = (entry for entry in numbered if any((entry / name).is_file() for name in _WEIGHTS.values()))
+    complete = (entry for entry in numbered if any((entry / name).is_file() for name in _NAMES))
     return dict(sorted((int(entry.name), entry) for entry in complete))
 
 
@@ -175,12 +258,50 @@ def _own_step(folder: Path) -> int | None:
         return int(folder.name)
     for file in sorted(folder.glob("train_state_*.json")):
         try:
-            step = door.read_json(file, 16 * door.MIB)["step"]
+            step = door.read_json(file, 4 * door.MIB)["step"]
         except (FileError, KeyError, TypeError):
             continue
         if type(step) is int and step >= 0:
             return step
     return None
+
+
+def is_folder(path: Path, skipped: list[str], otherwise: str = "") -> bool:
+    """Whether it is one; why not goes into `skipped`: nobody may look, a link to nothing, or `otherwise`."""
+    try:
+        if path.is_dir():
+            return True
+        if not otherwise and path.is_symlink() and not path.exists():
+            otherwise = "is a link to something that is not there"
+        if otherwise:
+            skipped.append(f"{printable(path)} {otherwise}")
+    except (OSError, RuntimeError) as error:  # no right to look, a name too long, links in a circle
+        skipped.append(_no_access(path, error))
+    return False
+
+
+def checkpoint_folders(folder: Path, depth: int, skipped: list[str]) -> Iterator[Path]:
+    """`folder` if it is a checkpoint, else those in and below it; a checkpoint is not searched."""
+    try:
+        if find_checkpoint(folder) is not None:
+            yield folder
+            yield from filter(is_beside, sorted(folder.iterdir()))
+            return
+        entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
+    except OSError as error:
+        skipped.append(_no_access(folder, error))
+        return
+    except CheckpointError:  # a broken run; describing it says what is wrong
+        yield folder
+        return
+    yield from filter(is_model_file, entries)
+    below = [entry for entry in entries if is_folder(entry, skipped)]
+    for entry in below if depth else ():
+        yield from checkpoint_folders(entry, depth - 1, skipped)
+
+
+def _no_access(path: Path, error: Exception) -> str:
+    return f"{printable(path)} cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
 def sha256(path: Path | str) -> str:
@@ -196,14 +317,10 @@ def sha256(path: Path | str) -> str:
             location = locate(path)
             if location.format == "params":
                 raise CheckpointError(["it holds no weights, so they have no sha256"], printable(path))
-            pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # a pipe would be waited for
-            if location.format == "huggingface":
-                files = huggingface.weight_files(location.folder)
-            elif location.format == "gguf":
-                files = [location.folder]
-            else:
-                weights = location.folder / _WEIGHTS[location.format]
-                files = [weights, *(pieces if location.format == "dcp" else ())]
+            names = _WEIGHTS.get(location.format, (parts.WEIGHTS, parts.INDEX))
+            files = parts.weight_files(location.folder, names)
+            if location.format == "dcp":  # a pipe would be waited for
+                files += filter(Path.is_file, location.folder.glob("*.distcp"))
         digests = []
         for file in files:
             with door.opened(file) as opened:

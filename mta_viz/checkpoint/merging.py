@@ -43,7 +43,7 @@ def write_merged(
         config,
         state_dict,
         tokenizer_name=checkpoint.tokenizer_name,
-        tokenizer_path=_tokenizer_file(place, checkpoint.tokenizer_path),
+        tokenizer_path=_tokenizer_file(place, checkpoint.tokenizer_path if checkpoint.tokenizer else None),
         dtype=None,
         overwrite=overwrite,
     )

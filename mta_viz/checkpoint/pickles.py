@@ -1,19 +1,23 @@
-"""A pickle's cost before it is loaded: what is hashed there must be small.
+"""A pickle's cost before it is loaded: few values, and what is hashed there small.
 
 A tuple of a tuple twice, forty times over, is a few bytes; as the key of a dict it takes hours to
 hash, in one step that nothing can interrupt. This walks the opcodes without making any value.
 Which names a pickle may use is for its unpickler to decide.
 """
 
+import re
 from collections.abc import Iterator
 from io import BufferedReader, BytesIO
 from pickletools import genops, markobject, opcodes
+from typing import Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from mta_viz.printed import size_text
 
 MOST_HASHED = 10_000  # values inside one key or one call's arguments; a tensor's call has about 20
-MOST_BYTES = 64 * 2**20  # of a pickle that lists tensors, about 200 bytes each
+MOST_BYTES = 16 * 2**20  # of the pickles that list a file's tensors, about 200 bytes each
+MOST_STEPS = 1_000_000  # of such a pickle, about 40 a tensor: each may make a value of 100 bytes
+MOST_NAMES = 8 * 2**20  # bytes of a ZIP's table of records, about 100 each
 ZIP_MAGIC = b"PK\x03\x04"
 Size = list[int]  # one number, the values inside a value; a list, since containers grow in place
 
@@ -37,15 +41,41 @@ _HASHED = {
 }
 
 
+# What torch lets a pickle call that makes as much as a number, or another tensor, says.
+_COSTLY = re.compile(
+    r"(builtins|__builtin__) bytearray|torch(\.\w+)* \w*Tensor|torch(\.\w+)* (Untyped|Typed)Storage|"
+    r"torch\._utils _rebuild_(device_tensor|nested_tensor|wrapper_subclass)\w*"
+)
+_OF_ONE = 64  # characters of a text that count as one value
+
+
 class TooLargeError(ValueError):
-    """A pickle that would take for ever to load."""
+    """A pickle that would take for ever to load, or all memory."""
+
+
+class ForeignError(ValueError):
+    """A ZIP that is none of torch.save's."""
+
+
+class _Bounded:
+    """An open file of which little is read at once: `zipfile` reads a table of any length, and lists it."""
+
+    def __init__(self, file: BufferedReader | BytesIO) -> None:
+        self.file, self.most = file, MOST_NAMES
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > self.most:
+            raise TooLargeError(f"its table of records takes more than {size_text(self.most)}")
+        return self.file.read(size)
 
 
 def check_torch_file(file: BufferedReader | BytesIO) -> bool:
     """Whether what torch.save wrote is a ZIP, its format of today; leaves the file at its start.
 
-    Raises TooLargeError for such a pickle in it, or one that unpacks to more than any checkpoint's. Other
-    damage is left for torch.load to find, but for a ZIP that is none: nothing of it could be checked.
+    Raises TooLargeError for such a pickle in it, or one that unpacks to more than any checkpoint's;
+    ForeignError for a ZIP of another program, or of torch.jit. Other damage is left for torch.load to find,
+    but for a ZIP that is none: nothing of it could be checked.
     """
     zipped = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     file.seek(0)
@@ -56,7 +86,7 @@ def check_torch_file(file: BufferedReader | BytesIO) -> bool:
         else:  # the older format: a magic number, a version, the system, the object, its storages' keys
             for _ in range(5):
                 check_pickle(file)
-    except (TooLargeError, BadZipFile):
+    except (TooLargeError, ForeignError, BadZipFile):
         raise
     except Exception:  # a damaged pickle raises many kinds
         return zipped
@@ -67,28 +97,37 @@ def check_torch_file(file: BufferedReader | BytesIO) -> bool:
 
 def _zipped_pickles(file: BufferedReader | BytesIO) -> Iterator[bytes]:
     """Every record that torch may take for the pickle: it looks names up without regard to case."""
-    with ZipFile(file) as archive:
+    bounded: Any = _Bounded(file)
+    with ZipFile(bounded) as archive:
+        bounded.most = MOST_BYTES
         records = archive.infolist()
+        if any(record.filename.endswith("/constants.pkl") for record in records):
+            program = "it is a TorchScript archive, a program with its weights"
+            raise ForeignError(f"{program}; save the model's state_dict with torch.save")
+        if not any(record.filename.endswith("data.pkl") for record in records):
+            raise ForeignError("it is a ZIP, but none of torch.save; give what torch.save wrote")
         if any(record.compress_type != ZIP_STORED for record in records):
             raise TooLargeError("it is compressed, which torch never does")
         pickles = [record for record in records if record.filename.lower().endswith("data.pkl")]
-        if any(record.file_size > MOST_BYTES for record in pickles):
+        if sum(record.file_size for record in pickles) > MOST_BYTES:
             raise TooLargeError(f"its list of tensors takes more than {size_text(MOST_BYTES)}")
         yield from map(archive.read, pickles)
 
 
-def check_pickle(content: bytes | BufferedReader | BytesIO) -> None:
-    """Raises TooLargeError where a key or argument is too large to hash; almost anything when damaged.
+def check_pickle(content: bytes | BufferedReader | BytesIO, most: int = MOST_STEPS) -> None:
+    """Raises TooLargeError for too many values, in all or in one key; almost anything when damaged.
 
     An open file is read up to the end of its pickle.
     """
     stack: list[Size | None] = []  # None: a mark
     memo: dict[object, Size | None] = {}
-    one: Size = [1]
-    for opcode, argument, _ in genops(content):
+    calls = _Calls(most)
+    for step, (opcode, argument, _) in enumerate(genops(content)):
+        if step > most:
+            raise TooLargeError(f"it has more than {most:,} values")
         name = opcode.name
         if name in _CONSTANTS:
-            stack.append(one)
+            stack.append(calls.callable(str(argument)) if name == "GLOBAL" else _constant(argument))
         elif name in _PUT:
             place = len(memo) if argument is None else argument
             if place > len(memo) + MOST_HASHED:  # the unpickler makes room for all numbers below it
@@ -100,15 +139,47 @@ def check_pickle(content: bytes | BufferedReader | BytesIO) -> None:
             stack.append(stack[-1] if name == "DUP" else None)
         elif name not in ("PROTO", "FRAME"):
             taken = _taken(stack, *_TAKES[name])
-            for size in taken[_HASHED[name]] if name in _HASHED else ():
-                if size[0] > MOST_HASHED:
-                    raise TooLargeError("it holds a key made of too many values")
+            if name in ("REDUCE", "NEWOBJ"):
+                calls.check(*taken)
+            if any(size[0] > MOST_HASHED for size in taken[_HASHED.get(name, slice(0))]):
+                raise TooLargeError("it holds a key made of too many values")
             total = min(sum([size[0] for size in taken]), 2 * MOST_HASHED)
             if name in _GROWING:
                 taken[0][0] = total
                 stack.append(taken[0])
             elif opcode.stack_after:
                 stack.append([1 + total])
+
+
+_ONE: Size = [1]
+
+
+def _constant(argument: object) -> Size:
+    long = isinstance(argument, str | bytes) and len(argument) >= _OF_ONE
+    return [1 + len(argument) // _OF_ONE] if long else _ONE  # type: ignore[arg-type]
+
+
+class _Calls:
+    """What a pickle calls, and how many values it hands over in all."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+        self.names: dict[int, tuple[str, Size]] = {}  # by the identity of what stands for it on the stack
+
+    def callable(self, name: str) -> Size:
+        """What stands on the stack for a thing of that name."""
+        value: Size = [1]
+        self.names[id(value)] = (name, value)
+        return value
+
+    def check(self, called: Size, arguments: Size) -> None:
+        """Raises TooLargeError where a call may take any memory."""
+        name, _ = self.names.get(id(called), ("", called))
+        self.left -= arguments[0]
+        if _COSTLY.fullmatch(name):
+            raise TooLargeError(f"it calls {name.replace(' ', '.')}, which may take any memory")
+        if self.left < 0:
+            raise TooLargeError("its calls copy too many values")
 
 
 def _taken(stack: list[Size | None], count: int, to_mark: bool) -> list[Size]:

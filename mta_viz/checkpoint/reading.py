@@ -9,19 +9,33 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mta_viz.checkpoint import adapter, door, gguf_file, huggingface, layout, lingua, native, types
-from mta_viz.checkpoint.files import PARAMS, read_params
+from mta_viz.checkpoint import (
+    adapter,
+    door,
+    dumps,
+    forms,
+    gguf_file,
+    huggingface,
+    layout,
+    lingua,
+    native,
+    parts,
+    types,
+)
+from mta_viz.checkpoint.files import PARAMS, beside, read_params
 from mta_viz.checkpoint.installed import MISSING, WORD
 from mta_viz.checkpoint.locate import (
     LOOKED_FOR,
     Location,
     adapter_file,
-    find_checkpoint,
-    is_gguf,
-    is_loose_adapter,
+    checkpoint_folders,
+    is_folder,
+    is_model_file,
     locate,
+    without_weights,
 )
 from mta_viz.checkpoint.params import Parsed, parse_params
+from mta_viz.checkpoint.rotary import rotary_problems
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
 from mta_viz.printed import printable
@@ -39,14 +53,14 @@ class _Kind:
 
 
 _KINDS: Mapping[types.Format, _Kind] = {
-    "native": _Kind(lambda folder: native.open_safetensors(folder / native.WEIGHTS)),
-    "lingua": _Kind(lingua.open_lingua),
+    "native": _Kind(parts.open_native),
+    "lingua": _Kind(parts.open_torch),
     "dcp": _Kind(lingua.open_dcp),
-    "kernels": _Kind(lambda folder: native.open_safetensors(folder / native.KERNELS), layout.kernel_entries),
+    "kernels": _Kind(dumps.open_kernels, layout.kernel_entries),
     "adapter": _Kind(lambda path: native.open_safetensors(adapter_file(Location(path, "adapter")))),
     "params": _Kind(lambda folder: types.StoredWeights({})),
     "gguf": _Kind(lambda file: gguf_file.open_gguf(file)[1], gguf_file.gguf_entries, gguf_file.WORDS),
-    "huggingface": _Kind(huggingface.open_folder, huggingface.file_entries, huggingface.WORDS),
+    "huggingface": _Kind(parts.open_native, huggingface.file_entries, huggingface.WORDS),
 }
 _NO_FOLDER = {WORD: f"is no folder, and {MISSING}"}
 # JSON files that say nothing without the weights beside them
@@ -74,13 +88,14 @@ def read_checkpoint(
     if location.format == "adapter":
         return adapter.open_adapter(adapter_file(location)).alone(location.folder, progress)
     if location.format == "params":
-        problem = f"it holds {PARAMS} but no weights. Looked for {LOOKED_FOR}"
-        raise CheckpointError([problem], printable(location.folder))
+        raise CheckpointError([without_weights(location.folder)], printable(location.folder))
     kind = _KINDS[location.format]
-    settings = location.folder / kind.words.settings
+    settings = beside(location.folder) / kind.words.settings
     found = _inspect(location, settings, open_tokenizer=True, given=tokenizer, vocab_size=None)
     config = found.checked()
     try:
+        if problems := rotary_problems(config, found.weights.rotary, kind.words.settings):
+            raise CheckpointError(problems)
         tensors, entries = found.weights.tensors, kind.entries(config)
         state_dict = layout.read_parameters(config, tensors, progress, entries, kind.words, conversion)
     except CheckpointError as error:
@@ -99,12 +114,17 @@ def read_checkpoint(
 
 
 def open_weights(location: Location) -> types.StoredWeights:
-    """The tensors at a location, unread, under printable names: a file may name its tensors anything."""
-    weights = _KINDS[location.format].weights(location.folder)
+    """The model's tensors at a location, unread, under printable names: a file may name its tensors anything.
+
+    Where it holds something else than a model, that is its problem.
+    """
+    kind = _KINDS[location.format]
+    weights = kind.weights(location.folder)
     tensors = {printable(key): tensor for key, tensor in weights.tensors.items()}
     problems = tuple(printable(problem, 1000) for problem in weights.problems)
     unreadable = {printable(key): printable(problem, 1000) for key, problem in weights.unreadable.items()}
-    return types.StoredWeights(tensors, problems, weights.n_bytes, unreadable)
+    named = replace(weights, tensors=tensors, problems=problems, unreadable=unreadable)
+    return named if location.format == "gguf" else forms.plain(named, kind.words.embedding)
 
 
 def read_summary(path: Path | str, *, vocab_size: int | None = None) -> types.Summary:
@@ -118,7 +138,7 @@ def read_summary(path: Path | str, *, vocab_size: int | None = None) -> types.Su
     location = Location(path.parent, "params") if alone else locate(path)
     if location.format == "adapter":
         return adapter.open_adapter(adapter_file(location)).summary(location.folder)
-    settings = path if alone else location.folder / _KINDS[location.format].words.settings
+    settings = path if alone else beside(location.folder) / _KINDS[location.format].words.settings
     found = _inspect(location, settings, open_tokenizer=False, given=None, vocab_size=vocab_size)
     return types.Summary(
         config=found.checked(),
@@ -156,7 +176,7 @@ class _Findings:
     def notes(self) -> tuple[str, ...]:
         dtypes = sorted({types.dtype_name(tensor.dtype) for tensor in self.weights.tensors.values()})
         mixed = [f"the file mixes dtypes: {', '.join(dtypes)}"] if len(dtypes) > 1 else []
-        return (*self.parsed.notes, *mixed)
+        return (*self.parsed.notes, *self.weights.notes, *mixed)
 
     def checked(self) -> ModelConfig:
         """The configuration; raises CheckpointError with every problem found."""
@@ -175,6 +195,8 @@ def _inspect(
     """`given` is the user's own tokenizer file; a vocabulary that is the tokenizer's has it opened anyway."""
     if location.format == "gguf":
         return _inspect_gguf(location, open_tokenizer, given)
+    if location.format == "kernels" and not location.folder.is_dir():
+        return _inspect_dump(location)
     params, problems = read_params(settings)
     weights = open_weights(location)
     if problems:
@@ -183,6 +205,9 @@ def _inspect(
     if location.format == "huggingface":
         return _inspect_huggingface(location, params, weights, open_tokenizer, given)
     model = params.get("model") if isinstance(params, dict) else None
+    if isinstance(params, dict) and model is None and {"dim", "n_layers", "n_heads"} <= params.keys():
+        model = params  # Llama's own params.json is what Lingua's has under `model`
+        params = {"model": model}
     if isinstance(model, dict):
         model = model if vocab_size is None else {**model, "vocab_size": vocab_size}
         params = {**params, "model": model}
@@ -190,12 +215,19 @@ def _inspect(
     named = parse_params(params, vocab_size=1)  # for the tokenizer's name; its size comes with it
     opened = _OpenedTokenizer(path=named.tokenizer_path)
     if open_tokenizer:
-        opened = _open_tokenizer(named, location.folder, given)
+        opened = _open_tokenizer(named, beside(location.folder), given)
     hints = layout.shape_hints(weights.tensors)
     size = opened.tokenizer.vocab_size if opened.tokenizer else hints.get("vocab_size")
     parsed = parse_params(params, vocab_size=size, stand_ins=hints)
     misfits = _misfits(parsed, opened, weights, location.format)
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
+
+
+def _inspect_dump(location: Location) -> _Findings:
+    parsed, weights = dumps.parse_kernels(location.folder), open_weights(location)
+    opened = _OpenedTokenizer()
+    problems = (*parsed.problems, *weights.problems, *_misfits(parsed, opened, weights, "kernels"))
+    return _Findings(location, parsed, opened, weights, problems)
 
 
 def _inspect_huggingface(
@@ -248,6 +280,8 @@ def _misfits(
     kind = _KINDS[format]
     entries = kind.entries(parsed.config)
     problems = layout.tensor_problems(parsed.config, weights, entries, kind.words) if opened_well else []
+    if problems and weights.parts and (gone := parts.missing_parts(weights, entries)):
+        problems = [gone]
     size, tokenizer = parsed.config.vocab_size, opened.tokenizer
     added = format == "huggingface" and not opened.given  # tokens may be: `_vocabulary_notes`
     if tokenizer is not None and tokenizer.vocab_size > size and not added:
@@ -307,10 +341,10 @@ def find_checkpoints(roots: Sequence[Path], depth: int = 2) -> Discovery:
     skipped: list[str] = []
     for root in map(Path, roots):
         before = len(skipped)
-        folders = [root] if is_gguf(root) or is_loose_adapter(root) else []
+        folders = [root] if is_model_file(root) else []
         otherwise = _NO_FOLDER.get(root.name, "is no folder; check the path")
-        if not folders and _is_folder(root, skipped, otherwise=otherwise):
-            folders = list(_checkpoint_folders(root, depth, skipped))
+        if not folders and is_folder(root, skipped, otherwise=otherwise):
+            folders = list(checkpoint_folders(root, depth, skipped))
         for folder in folders:
             if (place := folder.resolve()) not in found:
                 found[place] = _describe(folder, root)
@@ -334,44 +368,6 @@ def _adapters_beside(found: list[Found]) -> Iterator[Found]:
             yield from of_base.pop(model.path.name, ())
 
 
-def _is_folder(path: Path, skipped: list[str], otherwise: str = "") -> bool:
-    """Whether it is one; why not goes into `skipped`: nobody may look, a link to nothing, or `otherwise`."""
-    try:
-        if path.is_dir():
-            return True
-        if not otherwise and path.is_symlink() and not path.exists():
-            otherwise = "is a link to something that is not there"
-        if otherwise:
-            skipped.append(f"{printable(path)} {otherwise}")
-    except (OSError, RuntimeError) as error:  # no right to look, a name too long, links in a circle
-        skipped.append(_unreadable(path, error))
-    return False
-
-
-def _checkpoint_folders(folder: Path, depth: int, skipped: list[str]) -> Iterator[Path]:
-    """`folder` if it is a checkpoint, else those in and below it; a checkpoint is not searched."""
-    try:
-        if find_checkpoint(folder) is not None:
-            yield folder
-            yield from filter(is_loose_adapter, sorted(folder.iterdir()))
-            return
-        entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
-    except OSError as error:
-        skipped.append(_unreadable(folder, error))
-        return
-    except CheckpointError:  # a broken run; describing it says what is wrong
-        yield folder
-        return
-    yield from (entry for entry in entries if is_gguf(entry) or is_loose_adapter(entry))
-    below = [entry for entry in entries if _is_folder(entry, skipped)]
-    for entry in below if depth else ():
-        yield from _checkpoint_folders(entry, depth - 1, skipped)
-
-
-def _unreadable(path: Path, error: Exception) -> str:
-    return f"{printable(path)} cannot be read: {getattr(error, 'strerror', None) or error}"
-
-
 def _describe(folder: Path, root: Path) -> Found:
     name = root.name if folder == root else folder.relative_to(root).as_posix()
     name = printable(name or folder)
@@ -382,5 +378,5 @@ def _describe(folder: Path, root: Path) -> Found:
     except Exception as error:  # a file can be broken in ways nobody foresaw: the others must still be shown
         kind = f"{type(error).__name__}: {printable(error)}"
         return Found(folder, name, None, f"{printable(folder)} cannot be read ({kind})")
-    problem = "params.json is here, but no weights" if summary.format == "params" else None
+    problem = without_weights(folder) if summary.format == "params" else None
     return Found(folder, name, summary, problem)

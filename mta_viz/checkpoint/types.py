@@ -176,13 +176,18 @@ class StoredWeights:
     """All model tensors of a checkpoint by Lingua's key, and what is wrong with the file itself.
 
     `unreadable` maps the key of a tensor that is there but of no use to the reason. `n_bytes` is the
-    size of the weights' files on disk (other contents included).
+    size of the weights' files on disk (other contents included). `notes` are to be told, and no faults;
+    `rotary` are tables that the settings give as well; `parts` counts the files of a
+    tensor-parallel run, 0 of any other.
     """
 
     tensors: Mapping[str, StoredTensor]
     problems: tuple[str, ...] = ()
     n_bytes: int = 0
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    rotary: Mapping[str, StoredTensor] = field(default_factory=dict)
+    parts: int = 0
 
 
 def has_every_value(tensor: Tensor) -> bool:

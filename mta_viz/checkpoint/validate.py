@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails, from_json
 
+from mta_viz.checkpoint.door import has_few_values
 from mta_viz.errors import ConfigError, first_problems
 from mta_viz.printed import short_repr
 
@@ -52,6 +53,8 @@ def from_text(
     """
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     content = content.removeprefix(BOM_UTF8)
+    if not has_few_values(content):
+        raise ConfigError(["it has more values than any file read here; give another"], subject, remedy)
     try:
         data = from_json(content, allow_inf_nan=False)
     except ValueError as error:  # it tells the place in the text, nothing of what stands there

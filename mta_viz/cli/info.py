@@ -18,7 +18,7 @@ PLACES = ("pre", "post", "head_pre", "head_post")
 
 def add_flags(parser: ArgumentParser) -> None:
     """PATH, `--base` and `--vocab-size`."""
-    about = "a checkpoint folder, a GGUF file, an adapter, or a params.json"
+    about = "a checkpoint folder, a GGUF file, an adapter, a params.json, or a dump of kernels or attention"
     parser.add_argument("path", type=Path, metavar="PATH", help=about)
     add_base(parser)
     parser.add_argument("--vocab-size", type=positive, metavar="N", help="when params.json leaves it open")
@@ -26,13 +26,19 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The checkpoint's configuration, parameter count and each layer's stages and kernels."""
+    from mta_viz.checkpoint.dumps import describe_attention
     from mta_viz.checkpoint.reading import read_summary
     from mta_viz.checkpoint.types import parameter_count
 
+    if maps := describe_attention(arguments.path):
+        return maps
     summary = read_summary(arguments.path, vocab_size=arguments.vocab_size)
     for text in summary.notes:
         note(text)
     config = summary.config
+    if summary.format == "kernels" and summary.path.is_file():  # a dump: it tells nothing else
+        layers, shape = config.mta.mta_layers, config.mta.pre_kernel
+        return {"format": "kernel dump", "layers": layers, "n_heads": config.n_heads, "kernel": shape}
     fields = ("variant", "n_layers", "n_heads", "n_kv_heads", "d_model", "d_head", "vocab_size")
     return {
         **{name: getattr(config, name) for name in fields},

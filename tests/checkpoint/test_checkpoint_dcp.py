@@ -104,7 +104,7 @@ def test_a_hostile_metadata_is_refused_by_name_and_not_run(
 def test_a_dotted_name_does_not_reach_through_an_allowed_one() -> None:
     hostile = b"\x80\x04\x8c\x05torch\x8c\x0aSize.count\x93."
     with pytest.raises(CheckpointError, match=r"torch\.Size\.count"):
-        read_metadata(hostile, "model.")
+        read_metadata(hostile)
 
 
 def test_a_hostile_piece_is_not_run(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_no_damage_to_metadata_gives_another_error(
     if cut:
         content = content[: changes[0][0] % len(content)]
     try:
-        read_metadata(bytes(content), "model.")
+        read_metadata(bytes(content))
     except CheckpointError as error:
         assert error.problems
 

@@ -177,6 +177,17 @@ def test_written_folders_read_back_equal(tmp_path: Path) -> None:
     write_lingua(tmp_path / "out", checkpoint, overwrite=True)
 
 
+def test_a_link_that_is_no_tokenizer_is_not_copied(tmp_path: Path) -> None:
+    (tmp_path / "system").write_text("hidden:x:0:0\n")
+    params = params_from_config(tiny_config(), "tiktoken", "ranks.model")
+    folder = write_consolidated(tmp_path / "in", params, lingua_tensors(tiny_config()))
+    (folder / "ranks.model").symlink_to(tmp_path / "system")
+    checkpoint = read_checkpoint(folder)
+    assert checkpoint.tokenizer is None
+    write_lingua(tmp_path / "out", checkpoint)
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"consolidated.pth", "params.json"}
+
+
 @pytest.mark.golden
 def test_writing_a_reference_checkpoint_gives_its_file_again(golden: Path, tmp_path: Path) -> None:
     write_lingua(tmp_path / "out", read_checkpoint(golden / "mta_full"))

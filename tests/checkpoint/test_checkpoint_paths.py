@@ -79,7 +79,7 @@ def test_params_without_a_vocabulary_ask_for_one(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_no_checkpoint_says_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"Looked for model\.safetensors, consolidated\.pth"):
+    with pytest.raises(CheckpointError, match=r"it is no checkpoint. Looked for model\.safetensors"):
         read_checkpoint(tmp_path)
     with pytest.raises(CheckpointError, match="no such file or folder"):
         read_checkpoint(tmp_path / "nothing")

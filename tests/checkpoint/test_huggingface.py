@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoModelForCausalLM
 
 import mta_viz
-from mta_viz.checkpoint import huggingface
+from mta_viz.checkpoint import huggingface, parts
 from mta_viz.checkpoint.layout import read_parameters
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
@@ -99,7 +99,7 @@ def test_a_folder_is_described_by_its_headers(tmp_path: Path) -> None:
     assert summary.n_bytes == sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     (there,) = find_checkpoints([tmp_path]).found
     assert (there.name, there.problem) == ("models/tiny", None)
-    assert read_summary(folder / "config.json") == read_summary(folder / huggingface.INDEX) == summary
+    assert read_summary(folder / "config.json") == read_summary(folder / parts.INDEX) == summary
     count = sum(value.numel() for value in read_checkpoint(folder).state_dict.values())
     assert count == parameter_count(summary.config)
 
@@ -132,9 +132,12 @@ def test_a_copy_of_a_tied_matrix_must_equal_it(tmp_path: Path) -> None:
 def test_angles_that_older_files_hold_are_passed_over(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m")
     tensors = load_file(folder / "model.safetensors")
-    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(3)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = 10_000.0 ** (-torch.arange(3) / 3)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     assert read_checkpoint(folder).config.n_layers == 2
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] *= 2
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "holds other rotary angles than config.json gives" in problems_of(folder)[0]
 
 
 def test_every_missing_shard_and_tensor_is_named_at_once(tmp_path: Path) -> None:
@@ -148,20 +151,18 @@ def test_every_missing_shard_and_tensor_is_named_at_once(tmp_path: Path) -> None
     save_file({key: value for key, value in tensors.items() if key != lost} | {"odd": torch.ones(1)}, last)
     problems = problems_of(folder)
     assert problems[0].startswith(f"{first.name} is missing") and problems[1].startswith(second.name)
-    assert (
-        problems[2] == f"{lost} is not in {last.name}, where {huggingface.INDEX} says it is; copy both again"
-    )
+    assert problems[2] == f"{lost} is not in {last.name}, where {parts.INDEX} says it is; copy both again"
     assert sum(problem.split(" is missing")[0] in gone | {lost} for problem in problems) == len(gone) + 1
     assert any(problem.startswith("odd [1] is a tensor the model of config.json") for problem in problems)
 
 
 def test_shards_stay_inside_the_folder(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m", shard="10KB")
-    index = json.loads((folder / huggingface.INDEX).read_text())
+    index = json.loads((folder / parts.INDEX).read_text())
     names = iter(["../other.safetensors", "/etc/passwd"])
     for key in list(index["weight_map"])[:2]:
         index["weight_map"][key] = next(names)
-    (folder / huggingface.INDEX).write_text(json.dumps(index))
+    (folder / parts.INDEX).write_text(json.dumps(index))
     problems = problems_of(folder)
     assert "lies outside" in problems[0] and "lies outside" in problems[1]
 
@@ -169,11 +170,11 @@ def test_shards_stay_inside_the_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("index", ["{}", '{"weight_map": {"a": 1}}', "no json", None])
 def test_an_index_that_is_none_is_said_to_be(tmp_path: Path, index: str | None) -> None:
     folder = saved(tmp_path / "m", shard="10KB")
-    (folder / huggingface.INDEX).unlink()
+    (folder / parts.INDEX).unlink()
     if index is not None:
-        (folder / huggingface.INDEX).write_text(index)
+        (folder / parts.INDEX).write_text(index)
     problem, without_tokenizer = problems_of(folder)
-    assert problem.startswith(huggingface.INDEX)
+    assert problem.startswith(parts.INDEX)
     assert "tokenizer.json is missing" in without_tokenizer
 
 
@@ -206,7 +207,7 @@ def test_reading_holds_one_tensor_beyond_the_parameters(tmp_path: Path) -> None:
 
         return StoredTensor(stored.shape, stored.dtype, read)
 
-    tensors = {key: watched(key, stored) for key, stored in huggingface.open_folder(folder).tensors.items()}
+    tensors = {key: watched(key, stored) for key, stored in parts.open_native(folder).tensors.items()}
     read_parameters(config, tensors, None, huggingface.file_entries(config), huggingface.WORDS)
     assert most == 0
 

@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+import torch
 
 from mta_viz.analysis.kernels.definitions import measured_rates
 from mta_viz.checkpoint.native import write_kernels
@@ -239,6 +240,15 @@ def test_what_the_model_lacks_is_said_in_the_figure_s_place(models_folder, open_
     app = open_app("kernels-only", None, PAGE, PAPER | {"figure": "kernel-map"})
     fine(app)
     assert "kernels only" in said(app) and not [b for b in app.button if b.key == "figure.needles"]
+
+
+def test_a_dump_of_the_reference_opens_on_the_page(open_app, tmp_path, monkeypatch):
+    kernels = {f"Layer {layer}": torch.randn(4, 1, 2, 3) for layer in (1, 2)}
+    torch.save(kernels, tmp_path / "kernel_weights.pt")
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(tmp_path))
+    app = open_app("kernel_weights.pt", None, PAGE)
+    fine(app)
+    assert "kernels only" in said(app) and charts(app)
 
 
 @pytest.mark.browser

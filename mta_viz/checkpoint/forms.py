@@ -1,0 +1,166 @@
+"""What the names of a file's tensors tell: wrappers, files of other programs, tables the settings give.
+
+Looks at names, shapes and dtypes of what is stored; reads no values and opens no file.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import torch
+
+from mta_viz.checkpoint.door import MIB
+from mta_viz.checkpoint.types import StoredTensor, StoredWeights, dtype_name
+from mta_viz.printed import size_text
+
+MOST_ABOVE_FILE = 512 * MIB  # bytes that the tensors of a file may take beyond its own size
+_MOST_AXES = 8
+# What torch.compile, DataParallel, FSDP and activation checkpointing put into the names of what they wrap.
+_WRAPPERS = ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+_WRAPPER = re.compile(rf"(?:^|(?<=\.))(?:{'|'.join(_WRAPPERS)})\.")
+_OPTIMIZER = re.compile(
+    r"(?:^|\.)(?:optim|optimizer|param_groups)\.|\.?(?:exp_avg|exp_avg_sq|momentum_buffer|max_exp_avg_sq)$"
+)
+_ROTARY = re.compile(
+    r"(?:^|\.)(?:rope|rope_embeddings|rotary|rotary_emb)\.(?:freqs|freqs_cis|inv_freq|cos|sin|cos_cached|"
+    r"sin_cached|cache)$|(?:^|\.)(?:freqs_cis|inv_freq)$"
+)
+_LORA = re.compile(r"(?:^|\.)(?:lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector)(?:\.|$)")
+_HUGGING_FACE = re.compile(r"(?:^|\.)(?:self_attn\.[qkvo]_proj|embed_tokens|mlp\.(?:gate|up|down)_proj)\.")
+_LINGUA = re.compile(r"(?:^|\.)(?:attention\.w[qkvo]|tok_embeddings|feed_forward\.w[123])\.")
+_KNOWN = {
+    True: re.compile(r"(?:layers\.\d+|norm|output|tok_embeddings)\."),  # Lingua's
+    False: re.compile(r"(?:model\.layers\.\d+|model\.norm|model\.embed_tokens|lm_head)\."),  # Hugging Face's
+}
+_QUANTISED_NAME = re.compile(
+    r"\.(?:qweight|qzeros|SCB|absmax|quant_map|weight_scale(?:_inv)?|weight_packed|scales|_scale)$|\.quant_state\."
+)
+_QUANTISED = {
+    dtype
+    for name, dtype in vars(torch).items()
+    if isinstance(dtype, torch.dtype)
+    and name.startswith(("float8", "float4", "q", "int8", "uint8", "int4", "uint4"))
+}
+_BITS = re.compile(
+    r" has the dtype (F[468]\w*)"
+)  # of safetensors, as `native` writes of what it has no dtype for
+
+
+def plain(weights: StoredWeights, embedding: str) -> StoredWeights:
+    """The model's own tensors under the names of their format, which calls its embedding `embedding`.
+
+    Of a file that is something else, or that claims far more than it holds, that alone is the problem.
+    """
+    named, notes, problems = _own_names(weights, embedding)
+    tensors = {name: weights.tensors[key] for name, key in named.items() if key in weights.tensors}
+    unreadable = {name: weights.unreadable[key] for name, key in named.items() if key in weights.unreadable}
+    cause = _cause(weights, tensors, unreadable, embedding) if weights.tensors or unreadable else None
+    if cause is not None:
+        return StoredWeights({}, (cause,), weights.n_bytes)
+    for name, tensor in list(tensors.items()):
+        if len(tensor.shape) > _MOST_AXES:
+            del tensors[name]
+            unreadable[name] = f"{name} has {len(tensor.shape):,} axes; no parameter has more than 4"
+    rotary = {name: tensors.pop(name) for name in list(tensors) if _ROTARY.search(name)}
+    if rotary:
+        compared = "compared with them when the model is read"
+        notes.append(f"{_listed(rotary)} left out, since the settings give rotary angles; {compared}")
+    return replace(
+        weights,
+        tensors=tensors,
+        problems=(*weights.problems, *problems),
+        unreadable=unreadable,
+        notes=(*weights.notes, *notes),
+        rotary=rotary,
+    )
+
+
+def _own_names(weights: StoredWeights, embedding: str) -> tuple[dict[str, str], list[str], list[str]]:
+    """(name -> key in the file, notes, problems); the optimiser's tensors are left out beside the model's."""
+    keys = [*weights.tensors, *weights.unreadable]
+    wrappers = sorted({found for key in keys for found in _WRAPPER.findall(key)})
+    bare = {key: _WRAPPER.sub("", key) for key in keys}
+    ends = [name.removesuffix(embedding) for name in bare.values() if name.endswith(f".{embedding}")]
+    prefix = ends[0] if len(ends) == 1 and embedding not in bare.values() else ""
+    if prefix:
+        wrappers.append(prefix)
+    named: dict[str, str] = {}
+    problems = []
+    for key, name in bare.items():
+        own = name.removeprefix(prefix)
+        if _OPTIMIZER.search(name) and not all(map(_OPTIMIZER.search, bare.values())):
+            continue
+        if own in named:
+            problems.append(f"{named[own]} and {key} are both {own}; remove the one that is not the model's")
+        named[own] = key
+    without = f"names are read without {', '.join(wrappers)} (a wrapped or compiled model)"
+    return named, [without] if wrappers else [], problems
+
+
+def _cause(
+    weights: StoredWeights,
+    tensors: Mapping[str, StoredTensor],
+    unreadable: Mapping[str, str],
+    embedding: str,
+) -> str | None:
+    """The one thing that is wrong with weights that are none of this format's, and what to do."""
+    names = [*tensors, *unreadable]
+    if kind := _quantisation(tensors, unreadable):
+        return f"its weights are quantised ({kind}), which is not read; save it in bf16, fp16 or fp32"
+    if foreign := _no_model(names) or _foreign_names(names, embedding):
+        return foreign
+    claimed = sum(tensor.n_bytes for tensor in tensors.values())
+    if claimed <= weights.n_bytes + MOST_ABOVE_FILE:
+        return None
+    sizes = f"its tensors claim {size_text(claimed)}, its files have {size_text(weights.n_bytes)}"
+    return f"{sizes}: several share their values, or it is damaged; save each with values of its own"
+
+
+def _no_model(names: list[str]) -> str | None:
+    if all(map(_OPTIMIZER.search, names)):
+        return f"its weights are an optimiser's state alone ({names[0]}, ...); give the model's file"
+    if lora := _first(names, _LORA.search):
+        merged = "merge it into its base (in peft: merge_and_unload) and save that"
+        return f"its weights are a LoRA adapter ({lora}), which is no model by itself; {merged}"
+    if flat := _first(names, lambda name: name.endswith("flat_param")):
+        whole = "gather a full state dict (FullStateDictConfig) and save that"
+        return f"its weights are pieces that FSDP flattened ({flat}); {whole}"
+    return None
+
+
+def _quantisation(tensors: Mapping[str, StoredTensor], unreadable: Mapping[str, str]) -> str | None:
+    for name, tensor in tensors.items():
+        if tensor.dtype in _QUANTISED and (len(tensor.shape) > 1 or tensor.dtype.is_floating_point):
+            others = sum(other.dtype == tensor.dtype for other in tensors.values()) - 1
+            return f"{name}{f' and {others:,} more' if others else ''}: {dtype_name(tensor.dtype)}"
+    if bits := next(filter(None, map(_BITS.search, unreadable.values())), None):
+        return bits[1]
+    return _first(tensors, _QUANTISED_NAME.search)
+
+
+def _foreign_names(names: list[str], embedding: str) -> str | None:
+    """Names of Hugging Face where Lingua's are expected, the other way round, or none that is known."""
+    lingua = embedding == "tok_embeddings.weight"
+    expected, other = (_LINGUA, _HUGGING_FACE) if lingua else (_HUGGING_FACE, _LINGUA)
+    if any(map(expected.search, names)):
+        return None
+    if foreign := _first(names, other.search):
+        if lingua:
+            remedy = "put Hugging Face's config.json beside it, and no params.json"
+            return f"its tensors have Hugging Face's names ({foreign}), not Lingua's; {remedy}"
+        remedy = "put Lingua's params.json beside it, and no config.json"
+        return f"its tensors have Lingua's names ({foreign}), not Hugging Face's; {remedy}"
+    if any(map(_KNOWN[lingua].match, names)):
+        return None
+    unknown = f"none of its {len(names):,} tensors has a known name ({names[0]}, ...)"
+    return f"{unknown}; expected {embedding} and others"
+
+
+def _first(names: Iterable[str], fits: Callable[[str], object]) -> str | None:
+    return next((name for name in names if fits(name)), None)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first name and how many more."""
+    first, *rest = names
+    return f"{first} is" if not rest else f"{first} and {len(rest):,} more are"

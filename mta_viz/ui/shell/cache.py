@@ -21,6 +21,7 @@ from mta_viz.checkpoint.locate import adapter_file, locate, sha256
 from mta_viz.checkpoint.reading import Discovery, find_checkpoints, read_summary
 from mta_viz.checkpoint.types import Summary
 from mta_viz.errors import CheckpointError
+from mta_viz.model.turns import TICK, tell
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.loading import load_tokenizer
 
@@ -78,19 +79,26 @@ class BoundedStore:
         """The value, made by `make()` if it is not here. Errors of `make` pass through."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
+        while not making.acquire(timeout=TICK):
+            tell(1)  # another makes it
         try:
-            with making:
-                value = self.get(key)
-                if value is None:
-                    value = make()
-                    with self._lock:
-                        self._values[key] = value
-                        while len(self._values) > self._size:
-                            self._values.popitem(last=False)
-                return value
+            value = self.get(key)
+            if value is None:
+                value = make()
+                with self._lock:
+                    self._values[key] = value
+                    while len(self._values) > self._size:
+                        self._values.popitem(last=False)
+            return value
         finally:
             with self._lock:
                 self._making.pop(key, None)
+            making.release()
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        with self._lock:
+            self._values.clear()
 
 
 @dataclass(frozen=True)

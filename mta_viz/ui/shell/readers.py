@@ -31,4 +31,4 @@ def is_here(reader: Reader) -> bool:
     """Whether its tab is connected; True where no server says."""
     if not reader.session or not runtime.exists():
         return True
-    return runtime.get_instance().is_active_session(reader.session)
+    return bool(runtime.get_instance().is_active_session(reader.session))

@@ -276,12 +276,10 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
             return _drawers[0].draw(printed.to_plotly_json(), {"format": format, **options})
         except Exception as error:
             _drawers.pop().end(1.0)
-            reason = (
-                f"it gave no answer in {DRAW_SECONDS:.0f} s" if isinstance(error, TimeoutError) else error
-            )
+            reason = next(iter(error.args), f"it gave no answer in {DRAW_SECONDS:.0f} s")
             raise MtaVizError(
-                f"the browser could not draw the {format}: {reason}. Try again, save as html, or name another "
-                "browser with BROWSER_PATH"
+                f"the browser could not draw the {format}: {reason}. Try again, save as html, or name "
+                "another browser with BROWSER_PATH"
             ) from error
 
 

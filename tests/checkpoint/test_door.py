@@ -147,6 +147,7 @@ OPENERS = {
     "mta_viz/run/devices.py": "how much memory the system has",
     "mta_viz/tasks/sources.py": "package data",
     "mta_viz/ui/shell/link.py": "assets/examples.json",
+    "mta_viz/ui/shell/model_table.py": "members of a ZIP that is in memory, to write",
     "mta_viz/ui/shell/trainings.py": "the log of a training it starts, to write",
     "mta_viz/ui/shell/open_page.py": "assets/style.css",
     "mta_viz/ui/shell/address.py": "assets/help.md",

@@ -127,8 +127,8 @@ def _unpack(content: bytes, folder: Path) -> None:
         for place, info in members.items():
             file = folder / place
             file.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(info) as packed, file.open("wb") as written:
-                written.write(packed.read(info.file_size))
+            with archive.open(info) as packed:
+                file.write_bytes(packed.read(info.file_size))
 
 
 def _place(info: zipfile.ZipInfo) -> PurePosixPath:

@@ -26,7 +26,7 @@ from mta_viz.printed import printable, size_text
 from mta_viz.ui.shell import state
 
 MOST_OWN, MOST_BYTES = 2**29, 2**31  # bytes, of a session and of all
-MAX_AGE = 12 * 3600  # seconds since it was used, when there is no room
+MAX_AGE = 12 * 3600.0  # seconds since it was used, when there is no room
 LONGEST_NAME = 150  # bytes
 READ_ONLY = "This app is read-only: it takes no files and starts no training."
 
@@ -73,7 +73,7 @@ def keep_upload(name: str, content: bytes) -> Path:
 def checked_name(name: str) -> str:
     """The last part of a path, as a name of a file here. Raises MtaVizError for one that is none."""
     last = PureWindowsPath(name).name
-    if not last or last != printable(last) or len(last.encode("utf-8", "replace")) > LONGEST_NAME:
+    if last in ("", "..") or last != printable(last) or len(last.encode("utf-8", "replace")) > LONGEST_NAME:
         raise MtaVizError(
             f"{printable(name, 60)!r} ({len(name):,} characters) is no name of a file here: give it one of "
             f"at most {LONGEST_NAME} bytes that can be printed"

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import threading
 import zipfile
 from pathlib import Path
@@ -13,7 +14,7 @@ from mta_viz.checkpoint.reading import Found
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.model.turns import TurnLock
 from mta_viz.ui.shell import readers, uploads, work
-from mta_viz.ui.shell.cache import BoundedStore
+from mta_viz.ui.shell.cache import BoundedStore, changed
 from mta_viz.ui.shell.model_table import keep_model, rows_of
 from mta_viz.ui.shell.readers import Reader
 from mta_viz.ui.shell.work import Work
@@ -187,3 +188,17 @@ def test_a_read_only_app_takes_nothing_and_trains_nothing(monkeypatch, tmp_path:
         with pytest.raises(MtaVizError, match="read-only"):
             start(Settings(base="/base", layers=(0,)), tmp_path / "out")
         assert not (tmp_path / "out").exists()
+
+
+def test_a_model_whose_files_change_or_go_is_another_and_nothing_fails(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "params.json").write_text("{}")
+    (folder / "gone").symlink_to(tmp_path / "nowhere")
+    os.utime(folder, (1, 1))
+    os.utime(folder / "params.json", (2, 2))
+    assert changed(folder) == 2 * 10**9
+    (folder / "params.json").unlink()
+    assert changed(folder) > 2 * 10**9  # the folder's own time
+    shutil.rmtree(folder)
+    assert changed(folder) == 0

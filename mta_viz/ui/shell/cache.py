@@ -164,9 +164,13 @@ def changed(path: Path, step: int | None = None) -> int:
     folders = {path}
     with suppress(CheckpointError):  # reading it will say what is wrong
         folders.add(locate(path, step).folder)
-    files = [file for folder in folders if folder.is_dir() for file in (folder, *folder.iterdir())]
-    files += filter(Path.is_file, folders)
-    return max((file.stat().st_mtime_ns for file in files), default=0)
+    newest = 0
+    for folder in folders:
+        with suppress(OSError):  # gone, or nobody may look: reading it will say so
+            for file in (folder, *(folder.iterdir() if folder.is_dir() else ())):
+                with suppress(OSError):  # a link to nothing, or a file that is replaced at this moment
+                    newest = max(newest, file.stat().st_mtime_ns)
+    return newest
 
 
 def digest(key: ModelKey) -> str:

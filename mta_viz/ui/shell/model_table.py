@@ -34,7 +34,7 @@ def row_of(found: Found) -> dict[str, Any]:
         row |= {
             "kind": summary.format,
             "variant": VARIANTS[summary.config.variant],
-            "step": summary.step,
+            "step": "" if summary.step is None else str(summary.step),
             "size": size_text(summary.n_bytes),
             "tokenizer": summary.tokenizer_name or "none",
         }

@@ -156,8 +156,18 @@ def ready(request: Request) -> Page | None:
     if request.model is None:
         (st.info if request.found is None else st.error)(plain(request.problem))
         return None
-    if state.part(PageRun).model != request.model:
+    before = state.part(PageRun).model
+    if before != request.model:
         stop_all("page", "model")
+        if (
+            before is not None
+            and before.path == request.model.path
+            and before.changed != request.model.changed
+        ):
+            name = Path(before.path).name
+            st.toast(
+                plain(f"The files of {name} have changed. What is shown from now on is of the new ones.")
+            )
     state.session().parts[PageRun] = PageRun(request.model, request.run)
     wanted = request.run or request.model
     opened = saved_runs.find(wanted)

@@ -4,7 +4,7 @@ Importing this imports torch, which takes seconds; `open_page` does so when some
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite, isnan
 from pathlib import Path
@@ -159,15 +159,8 @@ def ready(request: Request) -> Page | None:
     before = state.part(PageRun).model
     if before != request.model:
         stop_all("page", "model")
-        if (
-            before is not None
-            and before.path == request.model.path
-            and before.changed != request.model.changed
-        ):
-            name = Path(before.path).name
-            st.toast(
-                plain(f"The files of {name} have changed. What is shown from now on is of the new ones.")
-            )
+        if before is not None and replace(before, changed=request.model.changed) == request.model:
+            st.toast(plain(f"The files of {Path(before.path).name} have changed and are read again."))
     state.session().parts[PageRun] = PageRun(request.model, request.run)
     wanted = request.run or request.model
     opened = saved_runs.find(wanted)

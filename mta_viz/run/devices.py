@@ -61,7 +61,8 @@ def _check_memory(device: torch.device, dtype: torch.dtype, n_values: int) -> No
 def free_bytes(device: torch.device) -> int | None:
     """Of the memory of a device; None where the system does not tell."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's own, unused
+        return torch.cuda.mem_get_info(device)[0] + kept
     try:
         text = MEMORY.read_text()
     except OSError:  # not Linux

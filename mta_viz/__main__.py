@@ -20,11 +20,14 @@ def main() -> int:
         from mta_viz.cli import main as run
 
         return run()
-    except BaseException:
-        if not interrupts:
+    except BaseException as error:
+        if interrupts:
+            print("\ninterrupted", file=sys.stderr)
+            return 128 + signal.SIGINT  # mta_viz.cli.INTERRUPTED, which may not be imported
+        if "Too many open files" not in f"{error} {error.__context__}":
             raise
-        print("\ninterrupted", file=sys.stderr)
-        return 128 + signal.SIGINT  # mta_viz.cli.INTERRUPTED, which may not be imported
+        print("error: too few files may be open at a time; raise the limit: ulimit -n 256", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -46,6 +46,18 @@ class PromptError(MtaVizError):
     """A prompt, token list or selection the model cannot take."""
 
 
+class TooLongError(PromptError):
+    """A prompt that this machine does not run; one of `most` tokens fits."""
+
+    def __init__(self, message: str, most: int) -> None:
+        super().__init__(message)
+        self.most = most
+
+
+class MemoryFullError(MtaVizError):
+    """A run for which the memory of its device did not suffice; it was tried with less at once, too."""
+
+
 class Cancelled(MtaVizError):
     """Raised out of a progress callback to stop a run; nothing is left half done."""
 

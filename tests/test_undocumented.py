@@ -3,6 +3,7 @@
 When one breaks after an upgrade, its message says which file relies on it.
 """
 
+import inspect
 import io
 import pickle
 import subprocess
@@ -10,11 +11,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import kaleido
 import plotly.graph_objects as go
 import pytest
 import streamlit
 import torch
 import transformer_lens
+from streamlit.runtime import Runtime
 from streamlit.runtime.scriptrunner import ScriptRunContext
 from streamlit.testing.v1 import AppTest
 from torch import nn
@@ -140,6 +143,17 @@ def _kept_component() -> None:
 @item("a run says whether Back or Forward asked for it")
 def _history() -> None:
     assert ScriptRunContext.__dataclass_fields__["is_history_navigation"].default is False
+
+
+@item("the server says whether a session is connected")
+def _connected() -> None:
+    assert list(inspect.signature(Runtime.is_active_session).parameters) == ["self", "session_id"]
+    assert "session_id" in ScriptRunContext.__dataclass_fields__
+
+
+@item("its browser is a process called subprocess")
+def _browser_process() -> None:
+    assert "self.subprocess = " in inspect.getsource(kaleido.Kaleido.__mro__[1].open)
 
 
 @item("a figure takes a layout unchecked")

@@ -21,7 +21,7 @@ from mta_viz.tokenizers.loading import GGUF, gguf_tokenizer_file
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A file beside `path` to write to; it then takes `path`'s place, or is gone after an error (OSError)."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".mta_viz.{uuid.uuid4().hex}.partial")  # of its own, also beside another thread
     try:
         yield partial
         partial.replace(path)

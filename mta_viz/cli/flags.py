@@ -13,7 +13,7 @@ import mta_viz
 from mta_viz.checkpoint import door
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import DTYPES, ModelConfig
-from mta_viz.errors import CheckpointError, PromptError, TokenizerError
+from mta_viz.errors import CheckpointError, PromptError, TokenizerError, TooLongError
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
 
@@ -124,6 +124,8 @@ def add_prompt(command: ArgumentParser, *, chat: bool = True) -> None:
     prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
     about = "a JSON list of token ids, taken as it is"
     prompt.add_argument("--tokens", type=Path, metavar="FILE", help=about)
+    about = "where to cut a prompt that is too long for this machine (default: it is refused)"
+    command.add_argument("--cut", choices=("left", "middle", "right"), help=about)
     if chat:
         add_chat(command)
 
@@ -142,7 +144,8 @@ def open_prompt(arguments: Namespace) -> "tuple[HookedMTA, Tokens]":
     model = open_model(arguments)
     place = vars(arguments).get("kernel") or arguments
     check_place(model.config, getattr(place, "layer", None), getattr(place, "head", None))
-    return model, encode(model, as_chat(model, prompt) if getattr(arguments, "chat", False) else prompt)
+    given = as_chat(model, prompt) if getattr(arguments, "chat", False) else prompt
+    return model, encode(model, given, arguments.cut)
 
 
 def as_chat(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
@@ -180,11 +183,22 @@ def run_prompt(arguments: Namespace) -> "Trace":
     return mta_viz.capture(*open_prompt(arguments))
 
 
-def encode(model: "HookedMTA", prompt: str | list[int] | Tokens) -> Tokens:
-    """The tokens of a prompt; says when they are more than the model was trained on."""
-    from mta_viz.run.tracing import tokenize
+def encode(model: "HookedMTA", prompt: str | list[int] | Tokens, cut: Any = None) -> Tokens:
+    """The tokens of a prompt, cut there if need be; says when they are more than the model was trained on.
+
+    Raises TooLongError for more than this machine runs.
+    """
+    from mta_viz.run import cutting
+    from mta_viz.run.tracing import check_length, tokenize
 
     tokens = tokenize(model, prompt)
+    try:
+        check_length(model, len(tokens))
+    except TooLongError as error:
+        if cut is None:
+            raise TooLongError(f"{error} (--cut left, middle or right)", error.most) from None
+        tokens = tokenize(model, cutting.cut(model, tokens, error.most, cut))
+        note(f"the prompt was cut ({cut}) to {len(tokens):,} tokens: {error}")
     note_length(model, len(tokens))
     return tokens
 

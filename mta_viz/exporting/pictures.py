@@ -5,10 +5,13 @@ A figure at the size it is printed or shown at: one or two columns of a paper, a
 Figures as bytes: PNG, SVG and PDF through a headless Chrome or Chromium, or one HTML page.
 """
 
+import asyncio
+import atexit
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import plotly.graph_objects as go
 from PIL.ImageColor import getrgb
@@ -18,6 +21,8 @@ from mta_viz.plots import theme
 from mta_viz.plots.cells import TARGETS
 from mta_viz.plots.kernels.paper import PX_PER_MM
 from mta_viz.plots.theme import Figure
+
+T = TypeVar("T")
 
 
 def limits(figure: Figure) -> tuple[tuple[float, float], ...]:
@@ -196,7 +201,45 @@ NO_BROWSER = (
     "(Debian, Ubuntu: `apt-get install -y chromium`; anywhere: `plotly_get_chrome`), or set "
     "BROWSER_PATH to its program file. Saving as html needs none."
 )
-# kaleido's server answers one caller at a time.
+DRAW_SECONDS = 120.0  # for the browser to start and to draw a figure: after that it hangs
+
+
+class _Drawer:
+    """A browser in an event loop of a thread of its own; one that failed is ended, and not asked again."""
+
+    def __init__(self) -> None:
+        self._kaleido: Any = None
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        atexit.register(self.end)
+
+    def draw(self, figure: Any, options: Mapping[str, Any]) -> bytes:
+        """Raises what the browser's libraries raise, and TimeoutError."""
+        return self._wait_for(self._draw(figure, options), DRAW_SECONDS)
+
+    async def _draw(self, figure: Any, options: Mapping[str, Any]) -> bytes:
+        import kaleido  # costs a second, and most sessions save nothing
+
+        if self._kaleido is None:
+            self._kaleido = kaleido.Kaleido(n=1, timeout=DRAW_SECONDS)
+            await self._kaleido.open()
+        return await self._kaleido.calc_fig(figure, opts=options)
+
+    def _wait_for(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+
+    def end(self, seconds: float = 5.0) -> None:
+        """End the browser, one that answers no more by force."""
+        atexit.unregister(self.end)
+        if self._kaleido is not None:
+            with suppress(Exception):  # whatever is wrong with it
+                self._wait_for(self._kaleido.close(), seconds)
+        if hasattr(self._kaleido, "subprocess"):
+            self._kaleido.subprocess.kill()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+_drawers: list[_Drawer] = []  # one, or none
 _one_at_a_time = threading.Lock()
 
 
@@ -217,8 +260,6 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
 
     Raises MtaVizError when no browser is found or it fails to draw.
     """
-    import kaleido  # costs a second, and most sessions save nothing
-
     printed = printable(figure)
     if format == "html":
         return printed.to_html(include_plotlyjs=True, full_html=True).encode()
@@ -228,15 +269,18 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
         "scale": scale * size if format == "png" else size,
     }
     with _one_at_a_time:
-        # A server started without a browser would wait for it for ever.
         find_browser(format)
-        kaleido.start_sync_server(silence_warnings=True)
+        if not _drawers:
+            _drawers.append(_Drawer())
         try:
-            return kaleido.calc_fig_sync(printed.to_plotly_json(), opts={"format": format, **options})
+            return _drawers[0].draw(printed.to_plotly_json(), {"format": format, **options})
         except Exception as error:
-            # The browser may have died; the next call must not talk to it again.
-            kaleido.stop_sync_server(silence_warnings=True)
-            raise MtaVizError(f"the browser could not draw the {format}: {error}; try again") from error
+            _drawers.pop().end(1.0)
+            reason = next(iter(error.args), f"it gave no answer in {DRAW_SECONDS:.0f} s")
+            raise MtaVizError(
+                f"the browser could not draw the {format}: {reason}. Try again, save as html, or name "
+                "another browser with BROWSER_PATH"
+            ) from error
 
 
 def printable(figure: go.Figure) -> go.Figure:

@@ -133,7 +133,7 @@ class _Given:
     page: str
     view: dict[str, str]
     sha256: str
-    prompt: str | list[int] | None = None
+    prompt: str | list[Annotated[int, Field(ge=0, lt=2**31)]] | None = None
     carried: Annotated[list[_Listed], Field(max_length=MAX_FILES)] = field(default_factory=list)
 
 

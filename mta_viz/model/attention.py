@@ -6,6 +6,8 @@ whole map.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -17,12 +19,14 @@ from mta_viz.model import ops
 from mta_viz.model.hooking import HookPoint
 from mta_viz.model.ops import Heads, KeyHeads, Maps, Resid
 from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.model.turns import pause
 
 GROUP_NORM_EPS = 1e-5  # fixed by the method, not the model's norm_eps
 # cells of one stage (batch x head x query x key) held at once without hooks: small maps stay in a
 # CPU's cache, a GPU needs enough of them to be busy
 SLAB_CELLS = {"cpu": 2**21, "cuda": 2**25}
 GRADIENT_SLABS = 4
+_share = ContextVar("share", default=1)
 
 OnRows = Callable[[int], None]
 Patches = Mapping[str, Mapping[int, Float[Tensor, "position other"]]]
@@ -120,6 +124,7 @@ class Attention(nn.Module):
             parts.append(self.attend_rows(qkv, rows, hooked=hooked))
             if on_rows:
                 on_rows(rows.stop)
+            pause()
         return torch.cat(parts, dim=1)
 
     def attend_rows(self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False) -> Heads:
@@ -231,7 +236,17 @@ class Attention(nn.Module):
 
 def slab_cells(device: str) -> int:
     """Cells of one stage in a slab, by the device's type; every GPU counts as CUDA's."""
-    return SLAB_CELLS.get(device, SLAB_CELLS["cuda"])
+    return SLAB_CELLS.get(device, SLAB_CELLS["cuda"]) // _share.get()
+
+
+@contextmanager
+def smaller_slabs(share: int) -> Iterator[None]:
+    """In this thread, slabs of one `share`th of the cells: where memory ran out."""
+    before = _share.set(share)
+    try:
+        yield
+    finally:
+        _share.reset(before)
 
 
 def identities(config: ModelConfig, layer: int) -> dict[str, Tensor | None]:

@@ -4,7 +4,6 @@ Owns the residual stream; attention.py owns what happens inside a layer's attent
 TransformerLens in one name: `hook_attn_scores` is taken before the mask (theirs: after it).
 """
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -21,6 +20,7 @@ from mta_viz.model.attention import Attention, OnRows
 from mta_viz.model.hooking import HookedRootModule, HookPoint
 from mta_viz.model.ops import Resid
 from mta_viz.model.plans import Plan
+from mta_viz.model.turns import TurnLock, pause
 from mta_viz.tokenizers.base import Tokenizer
 
 
@@ -68,8 +68,11 @@ class Block(nn.Module):
 
     def forward(self, resid: Resid, on_rows: OnRows | None = None) -> Resid:
         """Residual stream after this layer; `on_rows` as in `Attention.forward`."""
+        pause()
         resid = self.hook_resid_pre(resid)
-        return self.finish(resid, self.attn(self.ln1(resid), on_rows))
+        attn_out = self.attn(self.ln1(resid), on_rows)
+        pause()
+        return self.finish(resid, attn_out)
 
     def last_rows(self, resid: Resid, n_last: int) -> Float[Tensor, "batch last d_model"]:
         """The same at the last `n_last` positions only: of the last layer no other row reaches the logits.
@@ -103,14 +106,14 @@ class HookedMTA(HookedRootModule):  # type: ignore[valid-type, misc]  # mypy tak
     """A transformer with multi-token attention as a TransformerLens module.
 
     Works with `run_with_cache`, `run_with_hooks` and tools built on them. `lock` is held by every
-    function of tracing.py: hooks are state on the module. A new model has random matrices and
+    function of `run`: hooks are state on the module (`turns.py`). A new model has random matrices and
     identity kernels; parameters are named as in `checkpoint.types.parameter_shapes`.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.lock = threading.RLock()
+        self.lock = TurnLock()
         self.tokenizer: Tokenizer | None = None
         self.source: Source | None = None
         self.plan: Plan = ()  # the interventions that were done to the source's weights
@@ -130,10 +133,14 @@ class HookedMTA(HookedRootModule):  # type: ignore[valid-type, misc]  # mypy tak
 
     def forward(self, tokens: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
         """Logits of every position."""
-        resid = self.hook_embed(self.embed(tokens))
+        resid = self.embedded(tokens)
         for block in self.blocks:
             resid = block(resid)
         return self.logits(resid)
+
+    def embedded(self, tokens: Int[Tensor, "batch position"]) -> Resid:
+        """What enters the first layer."""
+        return self.hook_embed(self.embed(tokens))
 
     def logits(self, resid: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes vocab"]:
         """Logits read off the residual stream after the last layer (or any layer: logit lens)."""

@@ -1,10 +1,12 @@
 """What a run costs, and a step of training kernels, counted from the configuration."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mta_viz.config import ModelConfig
 from mta_viz.model.attention import slab_cells
+from mta_viz.model.stages import Stage
 
 FLOAT_BYTES = 4
 LIVE_MAPS = 6  # maps of one slab alive at once: input, padded, output, mask, softmax, pattern
@@ -35,6 +37,15 @@ def capture_bytes(config: ModelConfig, n_tokens: int, device: str = "cpu") -> in
     layer = n_tokens * (4 * config.n_heads * config.d_head + 3 * config.d_mlp)
     slab = LIVE_MAPS * max(slab_cells(device), 16 * config.n_heads * n_tokens)
     return FLOAT_BYTES * (residuals + layer + min(slab, LIVE_MAPS * config.n_heads * n_tokens**2))
+
+
+def hooks_bytes(config: ModelConfig, names: Sequence[str], n_tokens: int) -> int:
+    """Bytes of the activations at these hook points, and of the logits; but for maps the most it can be."""
+    stages = tuple(stage.value.hook for stage in Stage)
+    n_maps = sum(name.endswith(stages) for name in names)
+    widest = max(config.d_model, config.d_mlp, config.n_heads * config.d_head)
+    others = (len(names) - n_maps) * widest + config.vocab_size
+    return FLOAT_BYTES * n_tokens * (n_maps * config.n_heads * n_tokens + others)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Where a run is computed and on how many threads: devices by name, and torch's threads by the work."""
 
+import os
 import re
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from pathlib import Path
 
@@ -9,11 +11,13 @@ import torch
 from mta_viz.checkpoint.types import Checkpoint, Conversion
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
 from mta_viz.run.cost import multiply_adds
 
 MEMORY = Path("/proc/meminfo")
 SMALL_RUN = 2e9  # multiply-adds below which a second thread costs more than it brings
+RUN_SECONDS = 900.0
 _DEVICES = re.compile(r"(cpu|cuda|mps)(:\d{1,3})?")
 
 
@@ -57,13 +61,25 @@ def _check_memory(device: torch.device, dtype: torch.dtype, n_values: int) -> No
 def free_bytes(device: torch.device) -> int | None:
     """Of the memory of a device; None where the system does not tell."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's own, unused
+        return torch.cuda.mem_get_info(device)[0] + kept
     try:
         text = MEMORY.read_text()
     except OSError:  # not Linux
         return None
     available = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.M)
     return None if available is None else 1024 * int(available[1])
+
+
+def run_seconds() -> float:
+    """The most seconds that a run may be expected to take: `MTA_VIZ_RUN_SECONDS`, else `RUN_SECONDS`."""
+    given = os.environ.get("MTA_VIZ_RUN_SECONDS", "")
+    return float(given) if given.isdecimal() else RUN_SECONDS
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device, or this machine, had no memory left."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 @cache
@@ -78,3 +94,8 @@ def set_threads(config: ModelConfig, n_tokens: int, batch: int = 1) -> None:
     wanted = 1 if batch * multiply_adds(config, n_tokens) < SMALL_RUN else most
     if torch.get_num_threads() != wanted:
         torch.set_num_threads(wanted)
+
+
+def in_turns(model: HookedMTA, n_tokens: int, batch: int = 1) -> AbstractContextManager[None]:
+    """Around a run without hooks of its own, which gives way to others and then has its threads again."""
+    return model.lock.in_turns(partial(set_threads, model.config, n_tokens, batch))

@@ -15,22 +15,22 @@ from torch import Tensor
 
 from mta_viz.model.ops import Maps, Resid, weighted_values
 from mta_viz.model.stages import Stage
-from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.devices import set_threads
+from mta_viz.model.transformer import Block, HookedMTA
+from mta_viz.run.devices import in_turns, set_threads
 from mta_viz.run.trace import Trace
-from mta_viz.run.tracing import as_batch, score
+from mta_viz.run.tracing import as_batch, check_length, score
 
 
 def embedded(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Resid:
     """The residual stream entering layer 0, on the model's device."""
+    check_length(model, ids.shape[1])
     with model.lock, torch.no_grad():
         return model.embed(ids.to(model.device))
 
 
 def after_layer(model: HookedMTA, resid: Resid, layer: int) -> Resid:
     """The residual stream leaving `layer`, from the one entering it."""
-    with model.lock, torch.no_grad():
-        set_threads(model.config, resid.shape[1], batch=resid.shape[0])
+    with in_turns(model, resid.shape[1], len(resid)), torch.no_grad():
         return model.blocks[layer](resid)
 
 
@@ -85,10 +85,10 @@ def of_embeddings(model: HookedMTA, question: Question) -> OfEmbeddings:
     """log p(answer), nats, as a function of the prompt's embeddings."""
 
     def score(embeddings: Resid) -> Float[Tensor, " batch"]:
-        with model.lock:
+        with in_turns(model, embeddings.shape[1], len(embeddings)):
             read = as_batch(model, question.before).expand(len(embeddings), -1)
             resid = torch.cat([embeddings.to(model.dtype), model.embed(read)], dim=1)
-            return _finish(model, resid, 0, question)
+            return _finish(model, list(model.blocks), resid, question)
 
     return score
 
@@ -101,9 +101,13 @@ def of_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> OfMap
     model, name = trace.model, f"blocks.{layer}.attn.{stage.value.hook}"
 
     def score(maps: Maps) -> Float[Tensor, " batch"]:
-        with model.lock, model.hooks(fwd_hooks=[(name, lambda own, hook: maps.to(own.dtype))]):
-            resid = trace.residuals[layer].to(model.dtype).expand(len(maps), -1, -1)
-            return _finish(model, resid, layer, question)
+        own, *above = list(model.blocks)[layer:]
+        resid = trace.residuals[layer].to(model.dtype).expand(len(maps), -1, -1)
+        with model.lock, model.hooks(fwd_hooks=[(name, lambda computed, hook: maps.to(computed.dtype))]):
+            set_threads(model.config, resid.shape[1], batch=len(resid))
+            resid = own(resid)
+        with in_turns(model, resid.shape[1], len(resid)):
+            return _finish(model, above, resid, question)
 
     return score
 
@@ -120,10 +124,13 @@ def with_added(trace: Trace, layer: int, added: Added, answer: Sequence[int]) ->
     model, n_last = trace.model, len(answer)
     batch = len(next(iter(added.values())))
     hooks: list[Any] = [(name, partial(_plus, more)) for name, more in added.items()]
+    own, *above = list(model.blocks)[layer:]
+    resid = trace.residuals[layer].to(model.device, model.dtype).expand(batch, -1, -1)
     with model.lock, torch.no_grad(), model.hooks(fwd_hooks=hooks):
-        resid = trace.residuals[layer].to(model.device, model.dtype).expand(batch, -1, -1)
         set_threads(model.config, resid.shape[1], batch=batch)
-        for block in list(model.blocks)[layer:]:
+        resid = own(resid)
+    with in_turns(model, resid.shape[1], batch), torch.no_grad():
+        for block in above:
             resid = block(resid)
         logits = model.logits(resid[:, -n_last:]).double().log_softmax(-1)
     wanted = as_batch(model, answer)[..., None].expand(batch, -1, 1)
@@ -168,13 +175,15 @@ def without_cell(trace: Trace, layer: int, cell: tuple[int, int, int] | None, po
         added.append(output[0, last].float())
 
     hooks: list[Any] = [(f"{name}.attn.{Stage.SOFTMAX.value.hook}", zero), (f"{name}.hook_attn_out", keep)]
+    own, *above = list(model.blocks)[layer:]
+    resid, n_last = trace.residuals[layer][None].to(model.device, model.dtype), -last
     with model.lock, torch.no_grad(), model.hooks(fwd_hooks=hooks):
-        resid = trace.residuals[layer][None].to(model.device, model.dtype)
         set_threads(model.config, resid.shape[1])
-        *below, top = list(model.blocks)[layer:]
-        for block in below:
+        resid = own(resid) if above else own.last_rows(resid, n_last)
+    with in_turns(model, resid.shape[1]), torch.no_grad():
+        for block in above[:-1]:
             resid = block(resid)
-        leaving = top.last_rows(resid, -last)[0, last]
+        leaving = (above[-1].last_rows(resid, n_last) if above else resid)[0, last]
     return Rerun(added[0], leaving.float())
 
 
@@ -203,12 +212,14 @@ def moved_inputs(
     }
 
 
-def _finish(model: HookedMTA, resid: Tensor, layer: int, question: Question) -> Float[Tensor, " batch"]:
-    set_threads(model.config, resid.shape[1], batch=len(resid))
-    *below, last = list(model.blocks)[layer:]
-    for block in below:
+def _finish(
+    model: HookedMTA, layers: Sequence[Block], resid: Tensor, question: Question
+) -> Float[Tensor, " batch"]:
+    n_last = len(question.answer)
+    for block in layers[:-1]:
         resid = block(resid)
-    logits = model.logits(last.last_rows(resid, len(question.answer))).float().log_softmax(-1)
+    resid = layers[-1].last_rows(resid, n_last) if layers else resid[:, -n_last:]
+    logits = model.logits(resid).float().log_softmax(-1)
     wanted = as_batch(model, question.answer)[..., None].expand(len(resid), -1, 1)
     return logits.gather(-1, wanted).sum((-2, -1))
 
@@ -228,13 +239,10 @@ def self_check(trace: Trace) -> SelfCheck:
     with those of a plain run. Costs about two forwards.
     """
     model = trace.model
-    with model.lock, torch.no_grad():
-        pairs = (
-            (_after_layer(trace, layer), trace.residuals[layer + 1]) for layer in range(len(model.blocks))
-        )
-        errors = [_relative_error(*pair) for pair in pairs]
-        plain = score(model, torch.tensor([trace.tokens.ids]))[0].float()
-        return SelfCheck(float(torch.tensor(errors).max()), _relative_error(plain, trace.logits()))
+    pairs = ((_after_layer(trace, layer), trace.residuals[layer + 1]) for layer in range(len(model.blocks)))
+    errors = [_relative_error(*pair) for pair in pairs]
+    plain = score(model, torch.tensor([trace.tokens.ids]))[0].float()
+    return SelfCheck(float(torch.tensor(errors).max()), _relative_error(plain, trace.logits()))
 
 
 def _after_layer(trace: Trace, layer: int) -> Float[Tensor, "position d_model"]:
@@ -251,8 +259,9 @@ def _after_layer(trace: Trace, layer: int) -> Float[Tensor, "position d_model"]:
         for part in parts
         for _, slab in trace.slabs(layer, Stage.PATTERN, part)
     ]
-    attn_out = block.attn.output(torch.cat(rows, dim=1))
-    return block.finish(trace.residuals[layer][None].to(dtype), attn_out)[0].float()
+    with trace.model.lock, torch.no_grad():
+        attn_out = block.attn.output(torch.cat(rows, dim=1))
+        return block.finish(trace.residuals[layer][None].to(dtype), attn_out)[0].float()
 
 
 def _relative_error(found: Tensor, expected: Tensor) -> float:

@@ -18,7 +18,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, shortened
 from mta_viz.run.about import About, Place
-from mta_viz.run.devices import set_threads
+from mta_viz.run.devices import in_turns, set_threads
 from mta_viz.tokenizers.base import Tokens
 
 EVERYTHING = slice(None)
@@ -121,7 +121,7 @@ class Trace(Printed):
         attention = self.model.blocks[layer].attn
         if attention.gate is None:
             return None
-        with self.model.lock, torch.no_grad():
+        with in_turns(self.model, len(self.tokens)), torch.no_grad():
             z = attention.attend(self.project(layer))
         return self.gate_of(layer, z[0])
 

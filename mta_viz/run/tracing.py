@@ -4,11 +4,14 @@ Parts of a run and batches are `scoring.py`'s. Does not own what results mean (a
 is computed (model).
 """
 
+import gc
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,21 +19,35 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz.checkpoint.basing import read_model
-from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.model.attention import Attention, QueryKeyValue
+from mta_viz.errors import MemoryFullError, MtaVizError, PromptError, TooLongError
+from mta_viz.model.attention import Attention, QueryKeyValue, smaller_slabs
 from mta_viz.model.editing import Sources, edited
+from mta_viz.model.hooking import HookPoint
 from mta_viz.model.interventions import Intervention, PatchHead
 from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA, build_model
-from mta_viz.run.cost import multiply_adds
-from mta_viz.run.devices import check_fits, conversion, set_threads
+from mta_viz.model.turns import pause
+from mta_viz.printed import size_text
+from mta_viz.run.cost import FLOAT_BYTES, capture_bytes, hooks_bytes, multiply_adds
+from mta_viz.run.devices import (
+    check_fits,
+    conversion,
+    free_bytes,
+    in_turns,
+    is_out_of_memory,
+    run_seconds,
+    set_threads,
+)
 from mta_viz.run.trace import Trace
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
 
+T = TypeVar("T")
 Progress = Callable[[float], None]
 Prompt = str | Tokens | Iterable[SupportsIndex]
 CALIBRATION = 4e9  # multiply-adds of the run that measures this machine, about 0.2 s
+LONG_RUN = 1e12  # multiply-adds of a run whose time is looked at before it starts: at least about 5 s
+MAX_TOKENS = 2**17  # of a run
 KERNELS_ONLY = (
     "this file holds kernels only, so no prompt can be run with it; open the whole model for attention maps"
 )
@@ -67,21 +84,26 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
     """Run a prompt (text or token ids) and keep each layer's input residual. Memory grows with T.
 
     `progress(share done)` is called after every slab of rows; raise `Cancelled` in it to stop. Raises
-    PromptError and TokenizerError for what the model cannot take.
+    PromptError and TokenizerError for what the model cannot take, TooLongError and MemoryFullError for what
+    this machine cannot.
 
     >>> trace = mta_viz.capture(model, "hjnvt.qdgzf.aoxsb#gd")
     >>> trace.residuals.shape, trace.map(3, mta_viz.Stage.PATTERN, head=1).shape
     (torch.Size([5, 21, 256]), torch.Size([21, 21]))
     """
     tokens = tokenize(model, prompt)
-    with model.lock, torch.no_grad():
-        set_threads(model.config, len(tokens))
-        resid = model.embed(as_batch(model, tokens.ids))
-        residuals = [resid[0].float()]
-        for layer, block in enumerate(model.blocks):
-            resid = block(resid, _row_progress(progress, layer, model.config.n_layers, len(tokens)))
-            residuals.append(resid[0].float())
-    return Trace(tokens, torch.stack(residuals), model)
+    check_length(model, len(tokens))
+
+    def run() -> Tensor:
+        with in_turns(model, len(tokens)), torch.no_grad():
+            resid = model.embed(as_batch(model, tokens.ids))
+            residuals = [resid[0].float()]
+            for layer, block in enumerate(model.blocks):
+                resid = block(resid, _row_progress(progress, layer, model.config.n_layers, len(tokens)))
+                residuals.append(resid[0].float())
+            return torch.stack(residuals)
+
+    return Trace(tokens, with_less_memory(model, len(tokens), run), model)
 
 
 def progress_within(progress: Progress | None, start: float, share: float) -> Progress:
@@ -106,11 +128,24 @@ def run_hooks(model: HookedMTA, prompt: Prompt, names: Sequence[str]) -> dict[st
     unknown = [name for name in names if name not in model.hook_dict]
     if unknown:
         raise PromptError(f"the model has no hook named {', '.join(unknown)}")
-    tokens, wanted = tokenize(model, prompt), set(names)
-    with model.lock, torch.no_grad():
-        set_threads(model.config, len(tokens))
-        logits, cache = model.run_with_cache(as_batch(model, tokens.ids), names_filter=lambda n: n in wanted)
-    return {name: tensor[0].float().cpu() for name, tensor in {"logits": logits, **cache}.items()}
+    tokens, kept = tokenize(model, prompt), dict[str, Tensor]()
+    check_length(model, len(tokens), partial(hooks_bytes, model.config, names))
+
+    def keep(tensor: Tensor, hook: HookPoint) -> None:
+        kept[str(hook.name)] = tensor[0].float().cpu()
+
+    def part(prefix: str, run: Callable[[Tensor], Tensor], entering: Tensor) -> Tensor:
+        """A part of the model with its own hooks on, which nobody else may meet."""
+        hooks: list[Any] = [(name, keep) for name in set(names) if name.startswith(prefix)]
+        with model.lock, torch.no_grad(), model.hooks(fwd_hooks=hooks):
+            set_threads(model.config, len(tokens))
+            return run(entering)
+
+    resid = part("hook_embed", model.embedded, as_batch(model, tokens.ids))
+    for layer, block in enumerate(model.blocks):
+        resid = part(f"blocks.{layer}.", block, resid)
+    logits = part("ln_final", model.logits, resid)[0].float().cpu()
+    return {"logits": logits} | {name: kept[name] for name in model.hook_dict if name in kept}
 
 
 def generate(
@@ -122,10 +157,11 @@ def generate(
     new: list[int] = []
     if max_new_tokens < 1:
         return ()
-    with model.lock, torch.no_grad():
-        set_threads(model.config, len(tokens))
+    check_length(model, len(tokens) + max_new_tokens)
+    with in_turns(model, len(tokens)), torch.no_grad():
         run = Continuation(model, as_batch(model, tokens.ids)[0])
         while True:
+            pause()
             if run.logits.isnan().any():
                 raise MtaVizError(
                     f"the logits for new token {len(new) + 1} hold NaN, so there is no next token; look for "
@@ -194,27 +230,88 @@ def check_runs(model: HookedMTA) -> None:
 def score(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
     """Logits of a batch of equally long sequences, in the model's dtype, on its device."""
     check_runs(model)
-    with model.lock, torch.no_grad():
-        set_threads(model.config, ids.shape[1], batch=ids.shape[0])
-        return model(ids.to(model.device))
+    batch, length = ids.shape
+    check_length(model, length, lambda n: FLOAT_BYTES * batch * n * model.config.vocab_size)
+
+    def run() -> Tensor:
+        with in_turns(model, length, batch), torch.no_grad():
+            return model(ids.to(model.device))
+
+    return with_less_memory(model, length, run)
 
 
 def estimate_seconds(model: HookedMTA, n_tokens: int) -> float:
     """Seconds a capture of `n_tokens` will take here: a shorter run, measured once, scaled up."""
+    check_runs(model)
     sizes = [size for size in (16, 32, 64, 128, 256, 512) if size <= n_tokens] or [max(n_tokens, 1)]
     fitting = [size for size in sizes if multiply_adds(model.config, size) <= CALIBRATION]
     size = max(fitting, default=sizes[0])
     measured = _seconds.setdefault(model, {})
     if size not in measured:
-        seconds = []
-        for _ in range(2):
-            start = time.perf_counter()
-            score(model, torch.zeros(1, size, dtype=torch.long))
-            if model.device.type == "cuda":
-                torch.cuda.synchronize(model.device)
-            seconds.append(time.perf_counter() - start)
-        measured[size] = min(seconds)
+        with model.lock:  # what others run is not measured
+            measured[size] = min(_seconds_of(model, size) for _ in range(2))
     return measured[size] * multiply_adds(model.config, n_tokens) / multiply_adds(model.config, size)
+
+
+def _seconds_of(model: HookedMTA, size: int) -> float:
+    start = time.perf_counter()
+    with in_turns(model, size), torch.no_grad():
+        model(torch.zeros(1, size, dtype=torch.long, device=model.device))
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+    return time.perf_counter() - start
+
+
+def check_length(model: HookedMTA, n_tokens: int, more: Callable[[int], int] = lambda n: 0) -> None:
+    """Raise TooLongError, before any work, for a run that this machine has no time or no memory for.
+
+    `more(n)`: the bytes it takes besides those of a capture, for n tokens.
+    """
+    config, free = model.config, free_bytes(model.device)
+    needed = partial(capture_bytes, config, device=model.device.type)
+
+    def seconds(n: int) -> float:
+        """Of a run that is short anyway, nothing is measured."""
+        return estimate_seconds(model, n) if multiply_adds(config, n) > LONG_RUN else 0.0
+
+    def fits(n: int) -> bool:
+        enough = free is None or needed(n) + more(n) <= free
+        return n <= MAX_TOKENS and enough and seconds(n) <= run_seconds()
+
+    if not fits(n_tokens):
+        most = bisect_left(range(1, min(n_tokens, MAX_TOKENS) + 1), True, key=lambda n: not fits(n))
+        room = "any memory" if free is None else size_text(free)
+        raise TooLongError(
+            f"the run of {n_tokens:,} tokens would take about {seconds(n_tokens):,.0f} s and "
+            f"{size_text(needed(n_tokens) + more(n_tokens))}; here a run may take {run_seconds():,.0f} s, "
+            f"{room} and {MAX_TOKENS:,} tokens: {most:,} fit. Cut the prompt at the left, in the middle or "
+            "at the right",
+            most,
+        )
+
+
+def with_less_memory(model: HookedMTA, n_tokens: int, run: Callable[[], T]) -> T:
+    """`run()`; where its memory runs out once more, in small slabs; else MemoryFullError."""
+    for share in (1, 16):
+        try:
+            with smaller_slabs(share):
+                return run()
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        gc.collect()
+        if model.device.type == "cuda":
+            torch.cuda.empty_cache()
+    free, needed = (
+        free_bytes(model.device) or 0,
+        partial(capture_bytes, model.config, device=model.device.type),
+    )
+    most = bisect_left(range(1, n_tokens), True, key=lambda n: needed(n) > free)
+    raise MemoryFullError(
+        f"{model.device} ran out of memory: {n_tokens:,} tokens take about {size_text(needed(n_tokens))}, "
+        f"and {size_text(free)} is free, enough for about {most:,}. Cut the prompt, or compute in bfloat16 "
+        "or on cpu"
+    )
 
 
 def as_batch(model: HookedMTA, ids: Sequence[int]) -> Int[Tensor, "batch position"]:

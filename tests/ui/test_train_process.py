@@ -17,9 +17,9 @@ from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE
 from mta_viz.checkpoint.adapter import ADAPTER
 from mta_viz.errors import MtaVizError
 from mta_viz.training.finetune_settings import FinetuneConfig
-from mta_viz.ui.train import process
+from mta_viz.ui.shell import trainings as process
+from mta_viz.ui.shell.trainings import Settings, Training, command, find_trainings, read_training, start, stop
 from mta_viz.ui.train.form import SAMPLES, SIZES, STEP_PROMPTS, STEP_TEXTS, TEXT_TOKENS
-from mta_viz.ui.train.process import Settings, Training, command, find_trainings, read_training, start, stop
 
 
 @pytest.fixture(autouse=True)

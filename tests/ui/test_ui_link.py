@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 from mta_viz.ui.shell import link
 from mta_viz.ui.shell.address import with_parameters
 from mta_viz.ui.shell.link import MAX_CHARACTERS, examples, parameters, read
-from tests.ui.driver import ROOT, charts, fine, said, session_of, view_of
+from tests.ui.driver import ROOT, charts, fine, run_through, said, session_of, view_of
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀 & p=1#?"
 
@@ -72,10 +72,10 @@ def test_a_long_prompt_comes_back_on_its_own_machine(open_app):
     app = open_app("tiny-mta")
     app.text_area[0].set_value("ab " * 400).run()
     app.button(key="run").click().run()
-    fine(app)
+    fine(run_through(app, "story"))
     assert "this machine keeps it" in said(app) and "p" not in app.query_params
     found = view_of(app)
-    again = opened(open_app, found.pop("ck"), **found)
+    again = run_through(opened(open_app, found.pop("ck"), **found), "story")
     fine(again)
     assert again.text_area[0].value == "ab " * 400 and charts(again) == charts(app)
 

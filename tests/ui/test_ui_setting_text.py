@@ -1,5 +1,8 @@
 """Settings, crops, spans and long prompts in an address: out and back the same, nonsense refused."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -86,11 +89,40 @@ def test_a_long_prompt_is_found_by_its_id(tmp_path, monkeypatch):
     assert kept_prompts.keep(prompt) == name and kept_prompts.find(name) == prompt  # mended
 
 
-def test_only_so_many_prompts_are_kept(tmp_path, monkeypatch):
+def test_only_so_many_prompts_are_kept_and_none_goes_for_another(tmp_path, monkeypatch):
     monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path))
     monkeypatch.setattr(kept_prompts, "MAX_KEPT", 3)
     names = [kept_prompts.keep(f"prompt {number}") for number in range(5)]
-    assert len(list(tmp_path.iterdir())) == 3 and kept_prompts.find(names[-1]) == "prompt 4"
+    assert names[3:] == [None, None] and kept_prompts.keep("prompt 0") == names[0]
+    os.utime(tmp_path / names[1], (0, 0))  # nobody used it for years
+    assert kept_prompts.keep("prompt 5") is not None
+    assert [kept_prompts.find(name) for name in names[:3]] == ["prompt 0", None, "prompt 2"]
+
+
+def test_a_session_keeps_so_many_and_so_much_and_nobody_a_large_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path))
+    own, other = kept_prompts.Own(), kept_prompts.Own()
+    names = [kept_prompts.keep(f"prompt {number}", own) for number in range(kept_prompts.MAX_OWN + 5)]
+    assert all(names[: kept_prompts.MAX_OWN]) and not any(names[kept_prompts.MAX_OWN :])
+    assert kept_prompts.keep("prompt 0", own) and kept_prompts.keep("of another", other)
+    assert kept_prompts.keep("x" * (kept_prompts.MAX_TEXT + 1), other) is None
+
+
+def test_threads_that_keep_the_same_all_get_its_id(tmp_path, monkeypatch):
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path))
+    with ThreadPoolExecutor(8) as threads:
+        names = list(threads.map(lambda at: kept_prompts.keep(f"prompt {at % 60}"), range(480)))
+    assert None not in names and len(set(names)) == len(list(tmp_path.iterdir())) == 60
+
+
+@pytest.mark.parametrize("kept", ["5", "[1, true]", '{"a": 1}', "[" * 100_000, "not JSON"])
+def test_what_is_kept_and_is_no_prompt_is_said(tmp_path, monkeypatch, kept):
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path))
+    name = kept_prompts.keep(kept)
+    prompt, problem = link.read({"kept": name})
+    assert prompt is None and "paste it into the box" in problem
+    with pytest.raises(ValueError, match="not here"):
+        kept_prompts.text_at(f"kept:{name}")
 
 
 def test_where_nothing_can_be_kept_there_is_no_id(tmp_path, monkeypatch):

@@ -8,9 +8,9 @@ import pytest
 
 from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
 from mta_viz.config import MTAOptions
-from mta_viz.ui.train import process
+from mta_viz.ui.shell import trainings as process
+from mta_viz.ui.shell.trainings import Settings, Training
 from mta_viz.ui.train.form import Estimate, estimate_words, trained_layers
-from mta_viz.ui.train.process import Settings, Training
 from mta_viz.ui.train.running import result_words, state_words
 from mta_viz.ui.train.view import usual
 from tests.plots.test_finetuning_figure import DONE, RUNNING

@@ -79,7 +79,7 @@ def draw_sweep(page: Page, form: OfTask) -> None:
     measure = partial(_measure, keys, figure, kept, cache.stores())
     words = _expectation(page, figure, len(keys), done)
     # It goes on while other pages are looked at.
-    draw_measured(Measurement("sweep", key, label, measure, words, owner="model"), draw)
+    draw_measured(Measurement("sweep", key, label, measure, words, owner="job"), draw)
 
 
 def _measured(sweep: Sweep, names: Iterable[str], results: SweepResults) -> dict[str, ModelResults]:

@@ -17,6 +17,7 @@ from mta_viz.ui.shell.preparing import PageRun
 from mta_viz.ui.shell.saved_runs import Opened
 from mta_viz.ui.shell.show import OnPage, digest_of, pick_colours, pick_format, pick_size
 from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.uploads import upload
 from mta_viz.ui.shell.widgets import caption, plain
 
 SESSION, PDF, ZIP = KINDS = ("Session", "One PDF", "ZIP of pictures")
@@ -161,11 +162,11 @@ def _not_carried() -> str:
 
 def _draw_open() -> None:
     caption("A ZIP saved as a session. It takes the place of what is shown now; nothing in it is run.")
-    upload = st.file_uploader("Session", type="zip", key="everything.open", max_upload_size=200)  # MB
-    if upload is None:
+    given = upload("Session", ["zip"], 200, "everything.open")
+    if given is None:
         return
     try:
-        session = _brought_up(read_session(upload.getvalue()))
+        session = _brought_up(read_session(given.getvalue()))
         script = next((path for path, (title, _) in PAGES.items() if title == session.page), None)
         if script is None:
             raise MtaVizError(f"The session is of a page {session.page!r}, which this version does not have.")
@@ -193,7 +194,9 @@ def open_session(session: Session, script: str) -> None:
         state.part(Box).ask(session.prompt if isinstance(session.prompt, str) else tuple(session.prompt))
     for carried in session.carried:
         if not carried.place:
-            kept_prompts.address_of(carried.text)  # where the view's address finds it
+            kept_prompts.address_of(
+                carried.text, state.part(kept_prompts.Own)
+            )  # where the view's address finds it
     files = {carried.place: (carried.name, carried.text) for carried in session.carried if carried.place}
     widgets.bring(files, places)
     state.part(PromptLink).weights = session.sha256

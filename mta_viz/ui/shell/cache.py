@@ -21,6 +21,7 @@ from mta_viz.checkpoint.locate import adapter_file, locate, sha256
 from mta_viz.checkpoint.reading import Discovery, find_checkpoints, read_summary
 from mta_viz.checkpoint.types import Summary
 from mta_viz.errors import CheckpointError
+from mta_viz.model.turns import TICK, tell
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.loading import load_tokenizer
 
@@ -78,19 +79,26 @@ class BoundedStore:
         """The value, made by `make()` if it is not here. Errors of `make` pass through."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
+        while not making.acquire(timeout=TICK):
+            tell(1)  # another makes it
         try:
-            with making:
-                value = self.get(key)
-                if value is None:
-                    value = make()
-                    with self._lock:
-                        self._values[key] = value
-                        while len(self._values) > self._size:
-                            self._values.popitem(last=False)
-                return value
+            value = self.get(key)
+            if value is None:
+                value = make()
+                with self._lock:
+                    self._values[key] = value
+                    while len(self._values) > self._size:
+                        self._values.popitem(last=False)
+            return value
         finally:
             with self._lock:
                 self._making.pop(key, None)
+            making.release()
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        with self._lock:
+            self._values.clear()
 
 
 @dataclass(frozen=True)
@@ -156,9 +164,13 @@ def changed(path: Path, step: int | None = None) -> int:
     folders = {path}
     with suppress(CheckpointError):  # reading it will say what is wrong
         folders.add(locate(path, step).folder)
-    files = [file for folder in folders if folder.is_dir() for file in (folder, *folder.iterdir())]
-    files += filter(Path.is_file, folders)
-    return max((file.stat().st_mtime_ns for file in files), default=0)
+    newest = 0
+    for folder in folders:
+        with suppress(OSError):  # gone, or nobody may look: reading it will say so
+            for file in (folder, *(folder.iterdir() if folder.is_dir() else ())):
+                with suppress(OSError):  # a link to nothing, or a file that is replaced at this moment
+                    newest = max(newest, file.stat().st_mtime_ns)
+    return newest
 
 
 def digest(key: ModelKey) -> str:

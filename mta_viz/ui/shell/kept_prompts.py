@@ -1,24 +1,38 @@
 """Prompts and texts too long for an address, kept on this machine under an id, so that a link can name them.
 
-In the folder `MTA_VIZ_PROMPTS` names, by default `mta_viz-prompts` in the user's cache folder; the ones used
-longest ago go. Nothing here is needed for a run: where the folder cannot be written, links lack the prompt.
+In the folder `MTA_VIZ_PROMPTS` names, by default `mta_viz-prompts` in the user's cache folder. What nobody
+used for `MAX_AGE` goes; nothing goes for something new, so that nobody can push out another's links. Nothing
+here is needed for a run: where there is no room, or the folder cannot be written, links lack the prompt.
 """
 
 import hashlib
 import json
 import os
 import re
+import time
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import FileError
 
-MAX_KEPT = 200
-MAX_TEXT = 2**20  # characters of a text that is no prompt
+MAX_TEXT = 2**20  # bytes of one
+MAX_OWN, MAX_OWN_BYTES = 100, 2**24  # of a session
+MAX_KEPT, MAX_BYTES = 4000, 2**28  # of all
+MAX_AGE = 90 * 86_400  # seconds since it was used
 _ID = re.compile(r"[0-9a-f]{20}")
 _ADDRESS = re.compile(rf"kept:({_ID.pattern})")
+
+
+@dataclass
+class Own:
+    """How many a session has had kept, and their bytes."""
+
+    count: int = 0
+    n_bytes: int = 0
 
 
 def folder() -> Path:
@@ -29,24 +43,44 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mta_viz-prompts"
 
 
-def keep(prompt: str) -> str | None:
-    """Keep it; its id, the same for the same text. None where it cannot be kept."""
-    name = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+def keep(prompt: str, own: Own | None = None) -> str | None:
+    """Keep it; its id, the same for the same text. None where it cannot be kept, or is too much for `own`."""
     try:
-        place = folder() / name
-        if find(name) is None:
-            folder().mkdir(parents=True, exist_ok=True, mode=0o700)
-            with replacing(place) as partial:
-                partial.write_text(prompt, encoding="utf-8", newline="")
-            with suppress(OSError):  # another session was first
-                used = {file: file.stat().st_mtime for file in folder().iterdir() if _ID.fullmatch(file.name)}
-                for file in sorted(used, key=used.__getitem__, reverse=True)[MAX_KEPT:]:
-                    file.unlink()
-        else:
-            place.touch()
+        content = prompt.encode()
+        name = hashlib.sha256(content).hexdigest()[:20]
+        if find(name) is None and not _write(name, content, own or Own()):
+            return None
+        with suppress(OSError):  # a folder that can only be read
+            (folder() / name).touch()
         return name
     except (OSError, RuntimeError, UnicodeEncodeError):
         return None
+
+
+def _write(name: str, content: bytes, own: Own) -> bool:
+    """Whether there was room for it."""
+    if len(content) > MAX_TEXT or own.count >= MAX_OWN or own.n_bytes + len(content) > MAX_OWN_BYTES:
+        return False
+    folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+    sizes = list(_sizes())
+    if len(sizes) >= MAX_KEPT or sum(sizes) + len(content) > MAX_BYTES:
+        return False
+    with replacing(folder() / name) as partial:
+        partial.write_bytes(content)
+    own.count, own.n_bytes = own.count + 1, own.n_bytes + len(content)
+    return True
+
+
+def _sizes() -> Iterator[int]:
+    """Of what is kept; what was not used for long is deleted."""
+    for file in folder().iterdir():
+        with suppress(FileNotFoundError):  # another session deleted it
+            if _ID.fullmatch(file.name):
+                status = file.stat()
+                if time.time() - status.st_mtime > MAX_AGE:
+                    file.unlink()
+                else:
+                    yield status.st_size
 
 
 def find(name: str) -> str | None:
@@ -54,7 +88,7 @@ def find(name: str) -> str | None:
     if not _ID.fullmatch(name):
         return None
     try:
-        prompt = door.read_bytes(folder() / name, door.TEXT).decode()
+        prompt = door.read_bytes(folder() / name, MAX_TEXT).decode()
     except (FileError, RuntimeError, UnicodeDecodeError):
         return None
     return prompt if hashlib.sha256(prompt.encode()).hexdigest().startswith(name) else None
@@ -65,17 +99,24 @@ def is_address(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None
 
 
-def address_of(text: str) -> str | None:
+def address_of(text: str, own: Own | None = None) -> str | None:
     """What stands for a text in an address; None for one that is too long or cannot be kept."""
-    name = keep(json.dumps(text)) if len(text) <= MAX_TEXT else None
+    name = keep(json.dumps(text), own)
     return None if name is None else f"kept:{name}"
+
+
+def value_of(name: str) -> object:
+    """What JSON was kept under this id; None where there is none."""
+    kept = find(name)
+    with suppress(ValueError, RecursionError):
+        return None if kept is None else json.loads(kept)
+    return None
 
 
 def text_at(address: str) -> str:
     """The text `address_of` kept. Raises ValueError where it is not here."""
     found = _ADDRESS.fullmatch(address)
-    kept = None if found is None else find(found[1])
-    text = None if kept is None else json.loads(kept)
+    text = None if found is None else value_of(found[1])
     if not isinstance(text, str):
         raise ValueError("its text is kept on the machine the link was made on, not here, or no longer")
     return text

@@ -127,7 +127,10 @@ def parameters(prompt: Prompt | None) -> dict[str, str]:
         return {"ids" if isinstance(prompt, tuple) else "p": text}
     link = state.part(PromptLink)
     if link.long_prompt != prompt:  # once, not at every rerun
-        link.long_prompt, link.kept_as = prompt, kept_prompts.keep(json.dumps(prompt))
+        link.long_prompt, link.kept_as = (
+            prompt,
+            kept_prompts.keep(json.dumps(prompt), state.part(kept_prompts.Own)),
+        )
     return {"kept": link.kept_as or NOT_KEPT}
 
 
@@ -154,14 +157,16 @@ def read(parameters: Mapping[str, str]) -> tuple[Prompt | None, str]:
 
 
 def _kept(name: str) -> tuple[Prompt | None, str]:
-    if (kept := kept_prompts.find(name)) is None:
+    prompt = kept_prompts.value_of(name)
+    if isinstance(prompt, list) and all(type(token) is int for token in prompt):
+        return tuple(prompt), ""
+    if not isinstance(prompt, str):
         return None, (
             "The link's prompt is too long to be in it and is kept on the machine the link was made on, not "
             "here, or no longer. Another is shown, with the link's settings. Ask for the prompt and paste it "
             "into the box."
         )
-    prompt = json.loads(kept)
-    return prompt if isinstance(prompt, str) else tuple(prompt), ""
+    return prompt, ""
 
 
 @dataclass

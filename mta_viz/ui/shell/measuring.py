@@ -28,7 +28,7 @@ class Measurement:
     What it gives may be None where the last one kept is the result. `name` is the work's, of which a session
     has one at a time; `key` is equal only for equal measurements. `label` is on the button, `words` stand
     beside it. `by_itself`: without a press of the button. `large`: of these results only the last is kept,
-    and only by this session.
+    and only by this session; those of a job by the process, which holds a few.
     """
 
     name: str
@@ -61,9 +61,10 @@ class Results(dict[str, dict[Hashable, Kept]]):
 
     def of(self, measurement: Measurement) -> Kept | None:
         """What there is of this measurement, here or in the process."""
-        whole = stores().drawn.get(measurement.key)
-        if whole is not None:
-            return Kept(whole, whole=True)
+        for store in (stores().drawn, stores().of_runs):
+            whole = store.get(measurement.key)
+            if whole is not None:
+                return Kept(whole, whole=True)
         return self.get(measurement.name, {}).get(measurement.key)
 
 
@@ -128,7 +129,8 @@ def _draw_controls(measurement: Measurement) -> Work | None:
 
 def _start(measurement: Measurement) -> None:
     """Begin, and wait a moment: short work shows no bar."""
-    results, store, so_far = state.part(Results), stores().drawn, list[Any]()
+    results, so_far = state.part(Results), list[Any]()
+    store = stores().of_runs if measurement.large else stores().drawn
 
     def keep(result: Any) -> None:
         so_far[:] = [result]
@@ -139,7 +141,7 @@ def _start(measurement: Measurement) -> None:
         result = measurement.do(running, keep)
         whole = so_far[0] if result is None else result
         results.keep(measurement, Kept(whole, whole=True))
-        if not measurement.large:
+        if not measurement.large or measurement.owner == "job":
             store.get_or_make(measurement.key, lambda: whole)
 
     work.start(measurement.name, measurement.key, measure, measurement.owner).wait(QUIET_SECONDS)

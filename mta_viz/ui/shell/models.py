@@ -23,7 +23,7 @@ from mta_viz.checkpoint.reading import Found, read_checkpoint
 from mta_viz.checkpoint.relatives import twin_of
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError, MtaVizError
+from mta_viz.errors import CheckpointError, MemoryFullError, MtaVizError
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import size_text
 from mta_viz.run import tracing
@@ -46,13 +46,18 @@ VARIANTS = {
 }
 
 
+class Uploaded(list[str]):
+    """The folders of this session's uploaded models."""
+
+
 def roots() -> tuple[Path, ...]:
     """The folders to search, the visitor's own first, each once; MTA_VIZ_MODELS is a list like PATH."""
     words, listed = sys.argv[1:], os.environ.get("MTA_VIZ_MODELS", "")
     given = [word.removeprefix("--models=") for word in words if word.startswith("--models=")]
     given += [value for name, value in pairwise(words) if name == "--models"]
     given += [part for part in listed.split(os.pathsep) if part]
-    return tuple(dict.fromkeys([*map(root_path, given), ASSETS]))
+    own = [Path(folder) for folder in state.part(Uploaded) if Path(folder).is_dir()]
+    return tuple(dict.fromkeys([*map(root_path, given), *own, ASSETS]))
 
 
 def label(found: Found, names: Sequence[str] = ()) -> str:
@@ -186,7 +191,12 @@ def trace_of(key: RunKey, stores: Stores, work: Work) -> Trace:
     def run() -> Trace:
         model = model_of(key.model, stores, work)
         work.begin("Running the prompt", expected_seconds(model, key.prompt))
-        return tracing.capture(model, key.prompt, progress=work.report)
+        try:
+            return tracing.capture(model, key.prompt, progress=work.report)
+        except MemoryFullError:  # once more, without the runs that are kept
+            stores.traces.clear()
+            stores.of_runs.clear()
+            return tracing.capture(model, key.prompt, progress=work.report)
 
     return stores.traces.get_or_make(key, run)
 
@@ -219,5 +229,6 @@ def expected_seconds(model: HookedMTA, prompt: str | tuple[int, ...]) -> float |
     n_tokens = len(tracing.tokenize(model, prompt))
     if multiply_adds(model.config, n_tokens) < 4 * tracing.CALIBRATION:
         return None
+    tracing.check_length(model, n_tokens)
     seconds = tracing.estimate_seconds(model, n_tokens)
     return seconds if seconds > SHOW_SECONDS_FROM else None

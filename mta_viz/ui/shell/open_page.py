@@ -38,6 +38,7 @@ def open_page(
     page, or is the page's `own` business.
     """
     _draw_frame(title)
+    _require_sign_in()
     changed, request, page = state.enter(title), None, None
     with errors_as_messages():
         with _first_paint():
@@ -74,6 +75,15 @@ def _draw_frame(title: str) -> None:
             _FRAME(key="frame.script")
         for path, (name, icon) in PAGES.items():
             st.page_link(path, label=name, icon=icon)
+
+
+def _require_sign_in() -> None:
+    """Nothing is drawn before that where a provider is set up (`[auth]` in secrets.toml)."""
+    if st.user.get("is_logged_in", True):  # lacking where there is no provider
+        return
+    st.info("Sign in to use this app.")
+    st.button("Sign in", type="primary", icon=":material/login:", on_click=st.login)
+    st.stop()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ Importing this imports torch, which takes seconds; `open_page` does so when some
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite, isnan
 from pathlib import Path
@@ -18,14 +18,24 @@ from mta_viz.analysis.attention.health import Health, SelfCheck, health
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.types import parameter_count
+from mta_viz.errors import TooLongError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
 from mta_viz.run.cost import capture_bytes
-from mta_viz.run.tracing import estimate_seconds
+from mta_viz.run.cutting import PLACES, Place, cut
+from mta_viz.run.tracing import estimate_seconds, tokenize
 from mta_viz.ui.shell import cache, link, models, saved_runs, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.sidebar import FIRST_TOKEN, NUMBERING, RUN, Request, draw_settings, request_run
+from mta_viz.ui.shell.sidebar import (
+    FIRST_TOKEN,
+    NUMBERING,
+    RUN,
+    Request,
+    draw_settings,
+    request_run,
+    use_prompt,
+)
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
 from mta_viz.ui.shell.work import current, show_until_done, start, stop_all
@@ -45,7 +55,8 @@ def _draw_estimate(request: Request, model: HookedMTA) -> None:
     parts.append(size_text(capture_bytes(model.config, n_tokens, model.device.type)))
     if n_tokens > n_ctx:
         parts.append(f"beyond the trained length of {n_ctx:,}")
-    request.estimate.caption(plain(" · ".join(parts)))
+    mark = ":material/warning: " if n_tokens > n_ctx else ""
+    request.estimate.caption(mark + plain(" · ".join(parts)))
 
 
 def _draw_details(request: Request, page: Page) -> Any:
@@ -145,12 +156,19 @@ def ready(request: Request) -> Page | None:
     if request.model is None:
         (st.info if request.found is None else st.error)(plain(request.problem))
         return None
-    if state.part(PageRun).model != request.model:
+    before = state.part(PageRun).model
+    if before != request.model:
         stop_all("page", "model")
+        if before is not None and replace(before, changed=request.model.changed) == request.model:
+            st.toast(plain(f"The files of {Path(before.path).name} have changed and are read again."))
     state.session().parts[PageRun] = PageRun(request.model, request.run)
     wanted = request.run or request.model
     opened = saved_runs.find(wanted)
-    result = _made(request, wanted) if opened is None else opened.trace
+    try:
+        result = _made(request, wanted) if opened is None else opened.trace
+    except TooLongError as error:
+        _offer_cuts(request.run, error)
+        return None
     _draw_run(request)
     if result is None:
         st.info("Stopped. Press Run to see this prompt.")
@@ -183,6 +201,23 @@ def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
         _draw_run(request)
         raise work.failure
     return store.get(wanted)
+
+
+def _offer_cuts(run: RunKey | None, error: TooLongError) -> None:
+    """What is wrong, and the prompt made to fit in one of three ways."""
+    st.error(plain(str(error)))
+    if run is None or not error.most:
+        return
+    with st.container(horizontal=True):
+        for place in PLACES:
+            words = f"Cut {'in the middle' if place == 'middle' else f'at the {place}'}"
+            st.button(words, key=f"cut.{place}", on_click=_use_cut, args=(run, error.most, place))
+
+
+def _use_cut(run: RunKey, most: int, place: Place) -> None:
+    model = stores().models.get(run.model)
+    if model is not None:  # else it went for others' models, and the page says again that it is too long
+        use_prompt(cut(model, tokenize(model, run.prompt), most, place))
 
 
 def _draw_run(request: Request) -> None:

@@ -1,6 +1,7 @@
 """The button that makes a report of the page's model and run, and those that download it.
 
-What is done of it stays with the session: after Stop it goes on where it was.
+What is done of it stays with the session: after Stop it goes on where it was. It is a job, which goes on
+without its reader.
 """
 
 from functools import partial
@@ -56,4 +57,4 @@ def _measurement(page: Page, task: str | None) -> Measurement:
         return made, made.html(work.report)
 
     key = ("report", page.key, task, page.numbering)
-    return Measurement("report", key, "Make the report", do, WORDS, large=True)
+    return Measurement("report", key, "Make the report", do, WORDS, owner="job", large=True)

@@ -27,7 +27,8 @@ from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import ModelKey, RunKey
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import use_prompt
-from mta_viz.ui.shell.widgets import caption, chart, head_label, keep_upload, layer_label, plain, window
+from mta_viz.ui.shell.uploads import keep_upload, upload
+from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label, plain, window
 
 MOST_MB = 200  # what a browser is asked to take, and the app takes back
 _words_of = attrgetter("value.long")  # a stage
@@ -132,17 +133,16 @@ def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] 
 
 def draw_open(page: Page) -> None:
     """A file, what it is of, its maps; and the way to make it the page's run."""
-    upload = st.file_uploader(
-        "A run saved by this app", type=["safetensors"], key="run.upload", max_upload_size=MOST_MB
-    )
-    if upload is None:
+    given = upload("A run saved by this app", ["safetensors"], MOST_MB, "run.upload")
+    if given is None:
         caption("The file of Save run, of save_trace, or of the command trace with --format run.")
         return
-    path, opened = keep_upload(upload.name, upload.getvalue()), state.part(Opened)
+    opened = state.part(Opened)
     try:
+        path = keep_upload(given.name, given.getvalue())
         if opened.file is None or opened.file[0] != path:
             opened.file = path, read_run(path)  # once for a session
-        _draw_run(page, upload.name, opened.file[1])
+        _draw_run(page, given.name, opened.file[1])
     except MtaVizError as error:
         st.error(plain(str(error)))
 

@@ -20,11 +20,14 @@ from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
+from mta_viz.ui.shell.jobs import draw_jobs
 from mta_viz.ui.shell.link import Box, Prompt, fitting, prompt_for
+from mta_viz.ui.shell.model_table import draw_models
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import Bases, TokenizerFiles, caption, keep_upload, plain
+from mta_viz.ui.shell.uploads import keep_upload, upload
+from mta_viz.ui.shell.widgets import Bases, TokenizerFiles, caption, plain
 
 P = TypeVar("P", str, tuple[int, ...])
 
@@ -99,6 +102,7 @@ def draw_sidebar() -> Request:
         draw_interventions(NUMBERING.value)
         state.session().link.prompt = link.parameters(request.run.prompt if request.run else None)
         request.settings = st.expander("Settings", icon=":material/tune:")
+        draw_jobs()
         request.check = st.container()
     return request
 
@@ -110,6 +114,8 @@ def _draw_checkpoint(request: Request) -> None:
         request.problem = models.nothing_found(roots, found.skipped)
         return
     request.found = _pick(found.found)
+    if st.button("All models", icon=":material/table:", key="models", width="stretch"):
+        draw_models()
     caption(models.grey_line(request.found, DTYPE.value))
     for problem in found.skipped:
         caption(problem)
@@ -195,9 +201,9 @@ def _draw_prompt(request: Request, model: ModelKey) -> None:
             problem = str(error)
     if tokenizer is None:
         st.warning(plain(problem))
-        upload = st.file_uploader("Tokenizer file", key="widget.tokenizer", max_upload_size=50)
-        if upload is not None:
-            state.part(TokenizerFiles)[model.path] = str(keep_upload(upload.name, upload.getvalue()))
+        given = upload("Tokenizer file", None, 50, "widget.tokenizer")
+        if given is not None:
+            state.part(TokenizerFiles)[model.path] = str(keep_upload(given.name, given.getvalue()))
             st.rerun()
         text = _draw_box("ids", "ids", "Token ids", "256, 72, 105").strip()
         tokens = partial(tokens_from_ids, vocab_size=request.summary.config.vocab_size)
@@ -328,6 +334,8 @@ def _boxed_prompt() -> Prompt:
 def draw_settings(request: Request, devices: list[str]) -> None:
     """Device, dtype, numbering and scale; drawn last, since naming GPUs needs torch."""
     with request.settings:
+        if st.user.get("is_logged_in"):
+            st.button("Sign out", icon=":material/logout:", on_click=st.logout)
         st.selectbox("Device", devices, **DEVICE.widget(devices))
         st.selectbox("Compute in", DTYPES, **DTYPE.widget(DTYPES))
         counted = ("from 0", "from 1 (as in the paper)").__getitem__

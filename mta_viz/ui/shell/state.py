@@ -323,7 +323,7 @@ def _setting_text(name: str, value: Any) -> str | None:
         return to_text(value)
     texts = session().link.texts
     if texts.get(name, ("",))[0] != value:  # once, not at every rerun
-        texts[name] = (value, kept_prompts.address_of(value))
+        texts[name] = (value, kept_prompts.address_of(value, part(kept_prompts.Own)))
     return texts[name][1]
 
 

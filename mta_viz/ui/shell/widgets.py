@@ -4,14 +4,10 @@ Tokens and messages may hold anything a user can type, so nothing reaches Stream
 `plain`. Labels of layers and heads are counted from 0 or from 1 as the visitor chose.
 """
 
-import hashlib
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -20,6 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from mta_viz.errors import PromptError
 from mta_viz.plots.theme import Figure
 from mta_viz.ui.shell import state
+from mta_viz.ui.shell.uploads import upload
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
 _CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
@@ -163,20 +160,6 @@ class TextFiles:
     brought: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def keep_upload(name: str, content: bytes) -> Path:
-    """Where the uploaded bytes lie, by content and name, for this user alone; gone when the process ends."""
-    file = Path(_own_folder().name) / hashlib.sha256(content).hexdigest() / Path(name).name
-    file.parent.mkdir(exist_ok=True)
-    if not file.exists():
-        file.write_bytes(content)
-    return file
-
-
-@cache
-def _own_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="mta-viz-")
-
-
 def text_file(name: str, label: str, types: list[str], megabytes: int, back: str) -> tuple[str, str] | None:
     """A place for a file of UTF-8 text; its name and content, kept under `name` over page changes.
 
@@ -187,9 +170,9 @@ def text_file(name: str, label: str, types: list[str], megabytes: int, back: str
     file.page = state.session().page
     if brought is not None and len(brought[1].encode()) <= megabytes * 2**20:
         file.content = brought
-    upload = st.file_uploader(label, type=types, max_upload_size=megabytes, key=f"widget.{name}.{file.turn}")
-    if upload is not None:
-        file.content = upload.name, decoded(upload.name, upload.getvalue(), megabytes)
+    given = upload(label, types, megabytes, f"widget.{name}.{file.turn}")
+    if given is not None:
+        file.content = given.name, decoded(given.name, given.getvalue(), megabytes)
     if file.content is not None:
         st.text(f"{file.content[0]}: {len(file.content[1]):,} characters")
         anew = TextFile(turn=file.turn + 1)  # a new uploader as well, since the old one still holds the file

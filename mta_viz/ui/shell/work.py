@@ -1,44 +1,54 @@
 """Work beside the page: the one controller of everything that takes long.
 
-A `Work` is one thread: it says what it does, how far it is and how long it still takes, and can be stopped.
-A session has one work for each name; starting another stops it. Each has an owner, "page" or "model": leaving
-the page stops what the page owns, another model or an opened session stops everything.
+A `Work` is one thread: it says what it does, how far it is and how long it still takes, and can be stopped,
+also while it waits for a model that others run. A session has one work for each name; starting another stops
+it. Each has an owner: leaving the page stops what the "page" owns, another model or an opened session what
+the "model" owns too, and both end soon after the connection is lost. A "job" (sweep, report) goes on until it
+is stopped, also without its reader; there are only so many of them.
 """
 
 import threading
 import time
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Literal
 
 import streamlit as st
 
-from mta_viz.errors import Cancelled
-from mta_viz.ui.shell import state
+from mta_viz.errors import Cancelled, MtaVizError
+from mta_viz.model import turns
+from mta_viz.ui.shell import readers, state
 from mta_viz.ui.shell.cache import BoundedStore, stores
 from mta_viz.ui.shell.widgets import Window, plain
 
 QUIET_SECONDS = 0.4  # work shorter than this shows no progress bar
-Owner = Literal["page", "model"]
+Owner = Literal["page", "model", "job"]
+MOST_OWN, MOST_JOBS = 3, 12  # jobs at a time, of a reader and of all
+LOOK_SECONDS, LOST_SECONDS = 1.0, 3.0  # between looks at the connection; for how long it may be gone
 
 
 class Work:
     """Something done in a thread: `do(work)` reports through `work.report` and may raise."""
 
     def __init__(self, do: Callable[["Work"], Any], key: Hashable = None, owner: Owner = "page") -> None:
-        self.key, self.owner = key, owner
-        self.stage, self.fraction = "Starting", 0.0
+        self.key, self.owner, self.reader = key, owner, readers.current()
+        self.stage, self.fraction, self.n_before, self.since = "Starting", 0.0, 0, time.time()
+        self._seen = self._looked = time.monotonic()
         self.error: Exception | None = None
         self._expected: float | None = None
         self._started, self._stopped, self._done = time.monotonic(), threading.Event(), threading.Event()
+        _at_work.append(self)
         threading.Thread(target=self._run, args=(do,), daemon=True).start()
 
     def _run(self, do: Callable[["Work"], Any]) -> None:
         try:
-            do(self)
+            with turns.heard_by(self.wait_for):
+                do(self)
         except Exception as error:  # handed to the page, which owns how it is said
             self.error = error
         finally:
+            _at_work.remove(self)
             self._done.set()
 
     def begin(self, stage: str, expected: float | None = None) -> None:
@@ -48,9 +58,21 @@ class Work:
 
     def report(self, fraction: float) -> None:
         """Progress 0..1 of the current stage. Raises Cancelled after `stop`."""
+        self.wait_for(0)
+        self.fraction = min(max(fraction, 0.0), 1.0)
+
+    def wait_for(self, n_before: int) -> None:
+        """How many runs of the model are before it. Raises Cancelled after `stop`, or without its reader."""
+        self.n_before = n_before
+        now = time.monotonic()
+        if self.owner != "job" and now - self._looked > LOOK_SECONDS:
+            self._looked = now
+            if readers.is_here(self.reader):
+                self._seen = now
+            elif now - self._seen > LOST_SECONDS:
+                self.stop()
         if self._stopped.is_set():
             raise Cancelled("stopped")
-        self.fraction = min(max(fraction, 0.0), 1.0)
 
     def stop(self) -> None:
         """Ask it to stop at its next report."""
@@ -84,15 +106,43 @@ class Work:
         return spent * (1.0 - self.fraction) / self.fraction
 
 
+_at_work: list[Work] = []  # of all sessions, the oldest first
+
+
+def at_work() -> list[Work]:
+    """What runs now, of all sessions, the oldest first."""
+    return list(_at_work)
+
+
 class _Desk(dict[str, Work]):
     """This session's work by name."""
 
 
 def start(name: str, key: Hashable, do: Callable[[Work], Any], owner: Owner = "page") -> Work:
-    """New work of this name, also where work for `key` was stopped; what it did before is stopped."""
+    """New work of this name, also where work for `key` was stopped; what it did before is stopped.
+
+    Where there are too many jobs the work is to say so.
+    """
     forget(name)
+    if owner == "job" and (problem := _too_many()):
+        do = partial(_refuse, problem)
     work = state.part(_Desk)[name] = Work(do, key, owner)
     return work
+
+
+def _too_many() -> str:
+    jobs = [work for work in at_work() if work.owner == "job"]
+    own = sum(map(readers.current().owns, [job.reader for job in jobs]))
+    if own < MOST_OWN and len(jobs) < MOST_JOBS:
+        return ""
+    return (
+        f"{own} jobs of yours and {len(jobs)} in all are running already; at most {MOST_OWN} and {MOST_JOBS} "
+        "can. Wait for one, or stop one under What runs at the left"
+    )
+
+
+def _refuse(problem: str, work: Work) -> None:
+    raise MtaVizError(problem)
 
 
 def current(name: str, key: Hashable) -> Work | None:
@@ -172,8 +222,10 @@ def watch(work: Work) -> None:
 
 
 def progress_text(work: Work) -> str:
-    """What it does now and about how long it still takes, as markdown."""
+    """What it does now and about how long it still takes, as markdown; or how many it waits for."""
     left = work.seconds_left
+    if work.n_before:
+        return plain(f"{work.stage}: waiting, {work.n_before} before you")
     return plain(work.stage if left is None else f"{work.stage}: about {time_text(left)} left")
 
 

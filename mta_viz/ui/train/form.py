@@ -24,9 +24,9 @@ from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.kernels.inserting import LARGEST_SIZE, SIZE, check_name, pick_folder, usual_layers
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.trainings import Settings, Trained, command
 from mta_viz.ui.shell.widgets import caption, layer_label, plain
 from mta_viz.ui.shell.work import time_text
-from mta_viz.ui.train.process import Settings, Trained, command
 
 FILE = "file"
 TASKS = {"pairs": "two words asked", "needle": "one word asked", "text": "text", FILE: "prompts of a file"}

@@ -27,10 +27,10 @@ from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.page import BESIDE, VIEW, WORKSPACE, Page, errors_as_messages
 from mta_viz.ui.shell.show import show
 from mta_viz.ui.shell.sidebar import use_prompt
+from mta_viz.ui.shell.trainings import Settings, Training, command, read_training, start, stop
 from mta_viz.ui.shell.widgets import caption, head_name, plain
 from mta_viz.ui.shell.work import time_text
 from mta_viz.ui.train.form import TASKS, TRAINED, task_of
-from mta_viz.ui.train.process import Settings, Training, command, read_training, start, stop
 
 REFRESH = 3.0  # seconds
 INTERRUPTED = "interrupted"  # the last word of a command that Ctrl-C or Stop ended

@@ -11,9 +11,10 @@ from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.models import VARIANTS
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.trainings import Training, find_trainings, start
+from mta_viz.ui.shell.uploads import READ_ONLY, read_only
 from mta_viz.ui.shell.widgets import plain
 from mta_viz.ui.train.form import draw_form
-from mta_viz.ui.train.process import Training, find_trainings, start
 from mta_viz.ui.train.running import draw_training, state_word
 
 CHOSEN = Setting("training", "", private=True)
@@ -72,6 +73,8 @@ def _draw_new(page: Page, shown: bool) -> None:
 
 def why_not(page: Page) -> str:
     """Why no kernels can be trained into the page's model, and which models fit; empty where they can."""
+    if read_only():
+        return READ_ONLY
     if page.model.kernels_only:
         problem = "this file holds kernels only, and training needs the whole model"
     elif page.model.config.variant != "transformer":

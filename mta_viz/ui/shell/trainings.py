@@ -30,6 +30,7 @@ from mta_viz.checkpoint.files import write_results
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable
+from mta_viz.ui.shell.uploads import READ_ONLY, read_only
 
 try:
     import fcntl
@@ -126,6 +127,8 @@ def start(settings: Settings, out: Path, *, resume: bool = False) -> Training:
 
     Raises MtaVizError for a folder that is taken or cannot be made, and for one whose training runs.
     """
+    if read_only():
+        raise MtaVizError(READ_ONLY)
     if not resume:
         _make_folder(out)
     log = out / LOG_FILE

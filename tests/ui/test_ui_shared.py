@@ -1,0 +1,204 @@
+"""An app that several people use: lost connections, waiting, limits of jobs and of uploads, read-only."""
+
+import io
+import os
+import shutil
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mta_viz.checkpoint.reading import Found
+from mta_viz.errors import Cancelled, MtaVizError
+from mta_viz.model.turns import TurnLock
+from mta_viz.ui.shell import readers, uploads, work
+from mta_viz.ui.shell.cache import BoundedStore, changed
+from mta_viz.ui.shell.model_table import keep_model, rows_of
+from mta_viz.ui.shell.readers import Reader
+from mta_viz.ui.shell.work import Work
+
+SOON = 20.0
+
+
+def until(stop: threading.Event):
+    """Work that goes on, reporting, until it is stopped, at most so long."""
+
+    def do(running: Work) -> None:
+        while not stop.wait(0.01):
+            running.report(0.5)
+
+    return do
+
+
+@pytest.fixture
+def end():
+    event = threading.Event()
+    threading.Timer(SOON, event.set).start()
+    yield event
+    event.set()
+
+
+@pytest.mark.parametrize(("owner", "ends"), [("page", True), ("model", True), ("job", False)])
+def test_page_runs_end_without_their_reader_and_jobs_go_on(monkeypatch, end, owner, ends):
+    for name in ("LOOK_SECONDS", "LOST_SECONDS"):
+        monkeypatch.setattr(work, name, 0.05)
+    here = [True]
+    monkeypatch.setattr(readers, "is_here", lambda reader: here[0])
+    running = Work(until(end), owner=owner)
+    assert not running.wait(0.3)
+    here[0] = False
+    assert running.wait(2.0 if ends else 0.5) is ends
+    assert running.stopped is ends and (running in work.at_work()) is not ends
+
+
+def test_who_waits_for_a_model_is_told_and_stops_at_once():
+    lock = TurnLock()
+
+    def run(running: Work) -> None:
+        with lock:
+            raise AssertionError("it ran")
+
+    with lock:
+        waiting = Work(run)
+        while not waiting.n_before:
+            assert waiting.running
+        assert "waiting, 1 before you" in work.progress_text(waiting)
+        waiting.stop()
+        assert waiting.wait(SOON) and waiting.stopped
+
+
+def test_who_waits_for_what_another_makes_stops_at_once(end):
+    store = BoundedStore(2)
+    maker = Work(lambda running: store.get_or_make("trace", lambda: end.wait(SOON)))
+    waiting = Work(lambda running: store.get_or_make("trace", lambda: pytest.fail("made twice")))
+    while not waiting.n_before:
+        assert waiting.running
+    waiting.stop()
+    assert waiting.wait(SOON) and isinstance(waiting.error, Cancelled) and maker.running
+
+
+def _page(n, end) -> None:
+    import streamlit as st
+
+    from mta_viz.ui.shell import work
+
+    for at in range(n):
+        started = work.start(f"sweep {at}", at, lambda running: end.wait(20), "job")
+    started.wait(0.2)
+    st.text(str(started.failure))
+
+
+def test_a_reader_has_so_many_jobs_and_more_are_refused(end):
+    text = AppTest.from_function(_page, args=(work.MOST_OWN, end)).run().text[0].value
+    assert text == "None"
+    text = AppTest.from_function(_page, args=(1, end)).run().text[0].value
+    assert f"{work.MOST_OWN} jobs of yours" in text and "What runs" in text
+
+
+def test_a_tab_owns_its_jobs_and_those_of_the_same_person():
+    assert Reader("a").owns(Reader("a")) and not Reader("a").owns(Reader("b"))
+    assert Reader("a", "x@y").owns(Reader("b", "x@y")) and not Reader("a", "x@y").owns(Reader("b", "z@y"))
+
+
+def _uploads(*given) -> None:
+    import streamlit as st
+
+    from mta_viz.errors import MtaVizError
+    from mta_viz.ui.shell.uploads import keep_upload
+
+    for name, content in given:
+        try:
+            st.text(str(keep_upload(name, content)))
+        except MtaVizError as error:
+            st.text(str(error))
+
+
+def uploaded(*given: tuple[str, bytes]) -> list[str]:
+    """What a session hears of its uploads, one after the other."""
+    return [text.value for text in AppTest.from_function(_uploads, args=given).run().text]
+
+
+def test_uploads_have_limits_of_a_session_and_of_all(monkeypatch):
+    monkeypatch.setattr(uploads, "MOST_OWN", 5000)
+    first, again, refused = uploaded(*[("a.json", b"1" * 3000)] * 2, ("b.json", b"2" * 3000))
+    assert first == again and Path(first).read_bytes() == b"1" * 3000
+    assert "this session's take 3.0 kB of 5.0 kB" in refused
+    monkeypatch.setattr(uploads, "MOST_BYTES", 3000)
+    assert "folder with models" in uploaded(("b.json", b"2" * 3000))[0]
+    assert Path(first).is_file()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b.json", "", "..", "a/../", "\x1b[2J.json", "ü" * 100])
+def test_a_name_no_file_can_have_gets_a_message(name):
+    with pytest.raises(MtaVizError, match="is no name of a file here"):
+        uploads.keep_upload(name, b"content")
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def test_a_model_comes_as_a_zip_of_its_folder():
+    folder = keep_model("mine.zip", zipped({"run/params.json": b"{}", "run/model.safetensors": b"x"}))
+    assert sorted(path.name for path in (folder / "run").iterdir()) == ["model.safetensors", "params.json"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        zipped({"../out.json": b"{}"}),
+        zipped({"/etc/out.json": b"{}"}),
+        zipped({"a/" + "n" * 300: b"{}"}),
+        zipped({f"{at}.json": b"" for at in range(300)}),
+        zipped({"large.bin": bytes(201 * 2**20)}),
+        b"PK no zip",
+    ],
+    ids=["parent", "root", "name", "many", "large", "damaged"],
+)
+def test_a_zip_that_is_none_or_too_much_is_refused(content):
+    with pytest.raises(MtaVizError):
+        keep_model("mine.zip", content)
+
+
+def test_the_table_has_the_newest_first_and_is_searched_by_all_words(tmp_path):
+
+    for at, name in enumerate(("old-bytes", "new-char", "newer-bytes")):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (at * 1000, at * 1000))
+    found = tuple(Found(path, path.name, None, "broken: no weights") for path in sorted(tmp_path.iterdir()))
+    assert [row["model"] for _, row in rows_of(found, "")] == ["newer-bytes", "new-char", "old-bytes"]
+    assert [row["model"] for _, row in rows_of(found, "Weights char")] == ["new-char"]
+    assert rows_of(found, "weights")[0][1]["why not"] == "broken: no weights"
+
+
+@pytest.mark.parametrize(("flag", "is_so"), [("1", True), ("0", False), ("", False)])
+def test_a_read_only_app_takes_nothing_and_trains_nothing(monkeypatch, tmp_path: Path, flag, is_so):
+    from mta_viz.ui.shell.trainings import Settings, start
+
+    monkeypatch.setenv("MTA_VIZ_READ_ONLY", flag)
+    assert uploads.read_only() is is_so
+    if is_so:
+        assert uploads.upload("A file", ["zip"], 1, "key") is None
+        with pytest.raises(MtaVizError, match="read-only"):
+            start(Settings(base="/base", layers=(0,)), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_model_whose_files_change_or_go_is_another_and_nothing_fails(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "params.json").write_text("{}")
+    (folder / "gone").symlink_to(tmp_path / "nowhere")
+    os.utime(folder, (1, 1))
+    os.utime(folder / "params.json", (2, 2))
+    assert changed(folder) == 2 * 10**9
+    (folder / "params.json").unlink()
+    assert changed(folder) > 2 * 10**9  # the folder's own time
+    shutil.rmtree(folder)
+    assert changed(folder) == 0

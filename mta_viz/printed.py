@@ -1,5 +1,10 @@
-"""How quantities, foreign text and results print: units, escapes, one line and a short table."""
+"""How quantities, foreign text and results print: units, escapes, one line and a short table.
 
+The one place that makes text from outside safe: `printable` a name, path or value in a sentence, `message` a
+sentence or list of problems, `safe` a text that is shown whole, `csv_cell` a cell.
+"""
+
+import re
 import reprlib
 from collections.abc import Sequence
 from html import escape
@@ -14,6 +19,13 @@ def size_text(n_bytes: int) -> str:
 
 
 MOST = 300  # characters of foreign text
+LINES, LINE = 40, 2000  # of a message; characters of one of its lines, which may hold several foreign texts
+# Controls (all but tab and line end), directions of writing, halves of characters, and what is no character.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _REPR = reprlib.Repr()
 # Two levels of three: a list that holds itself, or is shared a billion times, stays short.
 _REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxset = 2, 3, 3, 3, 3
@@ -27,6 +39,29 @@ def printable(text: object, most: int = MOST) -> str:
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in whole[: most + 1]
     )
     return escaped if len(whole) <= most and len(escaped) <= most else escaped[:most] + "..."
+
+
+def safe(text: str) -> str:
+    """`text` whole, each character that no terminal, page or XML should get written as \\u001b.
+
+    Of JSON the same JSON.
+    """
+    return _UNSAFE.sub(lambda unsafe: f"\\u{ord(unsafe[0]):04x}", text)
+
+
+def message(text: object) -> str:
+    """Lines that are each printable: at most `LINES` of `LINE` characters, and how many more there are."""
+    lines = str(text).split("\n")
+    more = len(lines) - LINES
+    return "\n".join([printable(line, LINE) for line in lines[:LINES]] + [f"and {more:,} more lines"] * (more > 0))
+
+
+def csv_cell(value: object) -> object:
+    """A text as no spreadsheet takes it for a formula: an apostrophe before one that would begin as such."""
+    if not isinstance(value, str):
+        return value
+    shown = safe(value)
+    return f"'{shown}" if value.startswith(_FORMULA) and not _is_number(value) else shown
 
 
 def short_repr(value: object) -> str:

@@ -20,11 +20,10 @@ def size_text(n_bytes: int) -> str:
 
 MOST = 300  # characters of foreign text
 LINES, LINE = 40, 2000  # of a message; characters of one of its lines, which may hold several foreign texts
-# Controls (all but tab and line end), directions of writing, halves of characters, and what is no character.
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
-)
+# Controls (all but tab and line end), halves of characters, and what is no character; directions of writing.
+_INVALID = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
+_NOT_XML = re.compile(f"[{_INVALID}]")
+_UNSAFE = re.compile(f"[{_INVALID}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _REPR = reprlib.Repr()
 # Two levels of three: a list that holds itself, or is shared a billion times, stays short.
@@ -46,14 +45,25 @@ def safe(text: str) -> str:
 
     Of JSON the same JSON.
     """
-    return _UNSAFE.sub(lambda unsafe: f"\\u{ord(unsafe[0]):04x}", text)
+    return _UNSAFE.sub(_escaped, text)
+
+
+def valid(text: str) -> str:
+    """The same for a picture, whose drawing isolates directions of writing itself: what XML forbids."""
+    return _NOT_XML.sub(_escaped, text)
+
+
+def _escaped(character: re.Match[str]) -> str:
+    return f"\\u{ord(character[0]):04x}"
 
 
 def message(text: object) -> str:
     """Lines that are each printable: at most `LINES` of `LINE` characters, and how many more there are."""
     lines = str(text).split("\n")
     more = len(lines) - LINES
-    return "\n".join([printable(line, LINE) for line in lines[:LINES]] + [f"and {more:,} more lines"] * (more > 0))
+    return "\n".join(
+        [printable(line, LINE) for line in lines[:LINES]] + [f"and {more:,} more lines"] * (more > 0)
+    )
 
 
 def csv_cell(value: object) -> object:

@@ -18,7 +18,7 @@ from mta_viz.plots import theme
 from mta_viz.plots.cells import TARGETS
 from mta_viz.plots.kernels.paper import PX_PER_MM
 from mta_viz.plots.theme import Figure
-from mta_viz.printed import safe
+from mta_viz.printed import valid
 
 
 def limits(figure: Figure) -> tuple[tuple[float, float], ...]:
@@ -241,18 +241,18 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
 
 
 def printable(figure: go.Figure) -> go.Figure:
-    """A copy on white paper with dark text and without the invisible click targets; every text is safe."""
-    copy = go.Figure(_safe(figure.to_plotly_json()))
+    """A copy on white paper with dark text and without the invisible click targets; every text is valid."""
+    copy = go.Figure(_valid(figure.to_plotly_json()))
     copy.data = [trace for trace in copy.data if trace.meta != TARGETS]
     return copy.update_layout(paper_bgcolor="white", font_color=theme.INK)
 
 
-def _safe(part: Any) -> Any:
-    """The same with no character in its texts that XML forbids or that turns the direction of writing."""
+def _valid(part: Any) -> Any:
+    """The same with no character in its texts that XML forbids."""
     if isinstance(part, str):
-        return safe(part)
+        return valid(part)
     if isinstance(part, dict):
-        return {name: _safe(inner) for name, inner in part.items()}
+        return {name: _valid(inner) for name, inner in part.items()}
     if isinstance(part, list | tuple):
-        return [_safe(inner) for inner in part]
-    return _safe(part.tolist()) if getattr(part, "dtype", None) == object else part
+        return [_valid(inner) for inner in part]
+    return _valid(part.tolist()) if getattr(part, "dtype", None) in ("object", "str") else part

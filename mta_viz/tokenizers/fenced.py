@@ -14,6 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, BinaryIO, cast
 from mta_viz.errors import TokenizerError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.worker import OPENING_SECONDS, read_frame, write_frame
+from mta_viz.tokenizers.worker import opening_seconds, read_frame, write_frame
 
 SECONDS = 5.0  # of a call
 ENTRIES_A_SECOND = 50_000  # characters or ids; a book takes longer
@@ -57,7 +58,8 @@ class FencedTokenizer:
 
     def encode(self, text: str) -> Tokens:
         """BOS (if the tokenizer has one) + ids of `text`. Raises TokenizerError."""
-        ids, pieces, ends = _ask(self.contents, "encode", text)
+        ids, ends, labels = _ask(self.contents, "encode", text)
+        pieces = map(dict(labels).__getitem__, ids)
         return Tokens(tuple(ids), tuple(pieces), tuple(pairwise([0, *ends])), text)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -87,13 +89,9 @@ class _Worker:
         """What the tokenizer answers. Raises TokenizerError, `_Ended` where the worker did not live on."""
         with self._lock:
             try:
-                if self._process is None or self._process.poll() is not None:
-                    self._stop()
-                    self._facts = self._start()
-                if call == "facts":
-                    return self._facts
-                seconds = SECONDS + len(argument) / ENTRIES_A_SECOND
-                return self._exchange([json.dumps([call, argument, seconds]).encode()], seconds)
+                with suppress(_Gone):
+                    return self._answer(call, argument)
+                return self._answer(call, argument)  # of a new worker: the system may have ended the old one
             except TokenizerError:
                 raise
             except BaseException:  # interrupted: the next answer would be this call's
@@ -111,6 +109,18 @@ class _Worker:
             self._process.kill()
             self._process.wait()
 
+    def _answer(self, call: str, argument: Any) -> Any:
+        if starts := self._process is None or self._process.poll() is not None:
+            self._stop()
+            self._facts = self._start()
+        if call == "facts":
+            return self._facts
+        seconds = SECONDS + len(argument) / ENTRIES_A_SECOND
+        try:
+            return self._exchange([json.dumps([call, argument, seconds]).encode()], seconds)
+        except _Gone as error:
+            raise (_Ended(str(error)) if starts else error) from None
+
     def _start(self) -> dict[str, Any]:
         path = os.pathsep.join([str(_ROOT), *filter(None, sys.path)])
         try:
@@ -126,7 +136,7 @@ class _Worker:
             raise TokenizerError(f"no process could be started for it ({error.strerror}).") from error
         about = {"kind": self._contents.kind, "end": self._contents.end}
         frames = [json.dumps(about).encode(), self._contents.content]
-        return cast(dict[str, Any], self._exchange(frames, OPENING_SECONDS))
+        return cast(dict[str, Any], self._exchange(frames, opening_seconds(self._contents.content)))
 
     def _exchange(self, frames: Sequence[bytes], seconds: float) -> Any:
         process, begun = cast("subprocess.Popen[bytes]", self._process), time.monotonic()
@@ -141,7 +151,11 @@ class _Worker:
             raise TokenizerError(reply["error"])
         if "value" not in reply:
             self._stop()
-            raise _Ended(_why(reply.get("failure"), time.monotonic() - begun, seconds))
+            if failure := reply.get("failure"):
+                raise _Ended(f"the library fails on it ({printable(failure)}).")
+            if time.monotonic() - begun >= seconds:
+                raise _Ended(f"the library takes more than {seconds:.0f} s for it.")
+            raise _Gone("the library crashes on it, or takes too much memory for it.")
         return reply["value"]
 
     def _stop(self) -> None:
@@ -155,12 +169,8 @@ class _Ended(TokenizerError):
     """The worker did not live through a call."""
 
 
-def _why(failure: str | None, took: float, seconds: float) -> str:
-    if failure:
-        return f"the library fails on it ({printable(failure)})."
-    if took >= seconds:
-        return f"the library takes more than {seconds:.0f} s for it."
-    return "the library crashes on it, or takes too much memory for it."
+class _Gone(_Ended):
+    """It says not why."""
 
 
 _workers: OrderedDict[Contents, _Worker] = OrderedDict()

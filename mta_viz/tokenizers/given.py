@@ -1,4 +1,4 @@
-"""The tokenizer file a user gave for a model whose own cannot be opened: found again while that file is there.
+"""The tokenizer file a user gave for a model whose own cannot be opened, found again while it is there.
 
 A small file a model in the folder `MTA_VIZ_TOKENIZERS` names, by default `mta_viz-tokenizers` in the user's
 cache folder. Nothing here is needed for a run: where the folder cannot be written, the file is given again.

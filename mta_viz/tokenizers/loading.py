@@ -65,8 +65,8 @@ def _load(name: str, path: str | None, folder: Path, override: Path | None) -> T
         if override is None:
             return without_file[name]()
         raise TokenizerError(
-            f'The tokenizer file {printable(override)} was given, but this checkpoint uses the "{name}" tokenizer, '
-            "which needs no file. Leave the file out."
+            f"The tokenizer file {printable(override)} was given, but this checkpoint uses the "
+            f'"{name}" tokenizer, which needs no file. Leave the file out.'
         )
     if name == GGUF:
         if override is None:
@@ -84,7 +84,9 @@ def _load(name: str, path: str | None, folder: Path, override: Path | None) -> T
     try:
         return fenced(name, content, token_text(settings.get("eos_token")))
     except TokenizerError as error:
-        raise TokenizerError(f"{printable(file)} cannot be used as {wanted}: {error} {_WHAT_TO_DO}") from error
+        raise TokenizerError(
+            f"{printable(file)} cannot be used as {wanted}: {error} {_WHAT_TO_DO}"
+        ) from error
 
 
 def kind_of_file(file: Path) -> str:

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, BinaryIO
 
@@ -26,8 +27,8 @@ KINDS = {
     "tokenizers": ("hf_json", "JsonTokenizer"),
     "huggingface": ("hf_json", "HuggingFaceTokenizer"),
 }
-OPENING_SECONDS = 10.0
-BYTES, BYTES_A_BYTE = 2**29, 32  # of memory: for anything, and for each byte of the file
+OPENING_SECONDS, SECONDS_A_BYTE = 10.0, 5e-7
+BYTES, BYTES_A_BYTE = 2**29, 16  # of memory: for anything, and for each byte of the file
 
 
 def read_frame(stream: BinaryIO) -> bytes:
@@ -44,6 +45,11 @@ def write_frame(stream: BinaryIO, content: bytes) -> None:
     stream.flush()
 
 
+def opening_seconds(content: bytes) -> float:
+    """How long a file may take to open."""
+    return OPENING_SECONDS + SECONDS_A_BYTE * len(content)
+
+
 def open_content(kind: str, content: bytes, end: str | None) -> Tokenizer:
     """The tokenizer, here and now; a text ends with the token `end`, if it has that. TokenizerError."""
     module, name = KINDS[kind]
@@ -55,9 +61,9 @@ def main() -> None:
     """Open one tokenizer and answer for it until the other end is gone, each call within its seconds."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other end
-    # A thread of its own ends the process, whoever holds Python's lock.
-    faulthandler.dump_traceback_later(OPENING_SECONDS, exit=True)
     about, content = json.loads(read_frame(source)), read_frame(source)
+    # A thread of its own ends the process, whoever holds Python's lock.
+    faulthandler.dump_traceback_later(opening_seconds(content), exit=True)
     _limit_memory(BYTES + BYTES_A_BYTE * len(content))
     opened: list[Tokenizer] = []
 
@@ -69,14 +75,15 @@ def main() -> None:
     while goes_on and opened and (asked := read_frame(source)):
         name, argument, seconds = json.loads(asked)
         faulthandler.dump_traceback_later(seconds, exit=True)
-        goes_on = _answer(sink, lambda: _CALLS[name](opened[0], argument))
+        goes_on = _answer(sink, partial(_CALLS[name], opened[0], argument))
         faulthandler.cancel_dump_traceback_later()
 
 
 def _encoded(tokenizer: Tokenizer, text: str) -> Any:
-    """Ids, labels, and where the tokens end in the text, which the spans partition."""
+    """Ids, where the tokens end in the text, which spans partition, and the label of each different id."""
     tokens = tokenizer.encode(text)
-    return tokens.ids, tokens.pieces, [end for _, end in tokens.spans]
+    labels = dict(zip(tokens.ids, tokens.pieces, strict=True))
+    return tokens.ids, [end for _, end in tokens.spans], list(labels.items())
 
 
 _CALLS: dict[str, Callable[[Tokenizer, Any], Any]] = {

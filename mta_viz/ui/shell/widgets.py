@@ -53,7 +53,9 @@ def layer_list(layers: Sequence[int], numbering: int) -> str:
 
 def plain(text: str) -> str:
     """Text as markdown that shows exactly the text: no markup, no `:emoji:`, line breaks kept."""
-    joined = _CODES.sub(lambda found: found[0] + "\u2060", safe(text))  # a word joiner, invisible, breaks the code
+    joined = _CODES.sub(
+        lambda found: found[0] + "\u2060", safe(text)
+    )  # a word joiner, invisible, breaks the code
     return _MARKUP.sub(r"\\\1", joined).replace("\n", "  \n")
 
 
@@ -215,8 +217,12 @@ def files_of_page() -> dict[str, tuple[str, str]]:
 def decoded(name: str, content: bytes, megabytes: int) -> str:
     """The text of a file. Raises PromptError for one that is none, or too large: browsers need not look."""
     if len(content) > megabytes * 2**20:
-        raise PromptError(f"{printable(name)} has {len(content) / 2**20:,.1f} MB; at most {megabytes} MB are taken")
+        raise PromptError(
+            f"{printable(name)} has {len(content) / 2**20:,.1f} MB; at most {megabytes} MB are taken"
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PromptError(f"{printable(name)} is not UTF-8 text; save it as UTF-8, or choose another") from error
+        raise PromptError(
+            f"{printable(name)} is not UTF-8 text; save it as UTF-8, or choose another"
+        ) from error

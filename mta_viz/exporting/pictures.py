@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import plotly.graph_objects as go
 from PIL.ImageColor import getrgb
 
@@ -255,4 +256,5 @@ def _valid(part: Any) -> Any:
         return {name: _valid(inner) for name, inner in part.items()}
     if isinstance(part, list | tuple):
         return [_valid(inner) for inner in part]
-    return _valid(part.tolist()) if getattr(part, "dtype", None) in ("object", "str") else part
+    texts = isinstance(part, np.ndarray) and part.dtype.kind in "OU"
+    return _valid(part.tolist()) if texts else part

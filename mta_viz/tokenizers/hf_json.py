@@ -16,6 +16,7 @@ from mta_viz.tokenizers.spans import spans_of_bytes, spans_of_offsets, utf8, wit
 _BOS_NAMES = ("<BOS>", "<bos>", "<s>", "<|begin_of_text|>", "<|bos|>", "<|startoftext|>", "[BOS]")
 _EOS_NAMES = ("<EOS>", "<eos>", "</s>", "<|end_of_text|>", "<|eos|>", "<|endoftext|>", "[EOS]")
 _BYTE_NAME = re.compile("<0x[0-9A-F]{2}>")
+_QUOTED = re.compile('"[^"]*"')
 _NO_TOKEN = "\uffff no token"  # in no vocabulary: an error where a model without unknown token would drop
 _A_TEXT = 2**32 - 2  # the id of a text in what is put around it
 _PARTS = ("normalizers", "pretokenizers", "decoders")
@@ -37,7 +38,8 @@ class JsonTokenizer(LabelledOnce):
         try:
             self._library = Library.from_str(data.decode("utf-8"))
         except Exception as error:  # the library raises Exception itself for every fault of the file
-            reason = f"the tokenizers library cannot read it ({str(error)[:120]})."
+            quoted = _QUOTED.sub("...", str(error))  # what stands in the file is nobody else's
+            reason = f"the tokenizers library cannot read it ({quoted[:120]})."
             raise TokenizerError(reason) from error
         _make_exact(self._library)
         vocabulary = self._library.get_vocab(with_added_tokens=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import byte_level_bpe
-from tokenizers import Regex, normalizers, pre_tokenizers, processors
+from test_whole_texts import bpe
+from tokenizers import Regex, decoders, normalizers, pre_tokenizers, processors
 
 from mta_viz.errors import TokenizerError
 from mta_viz.tokenizers import fenced as fence
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def content(**steps: Any) -> bytes:
-    library = byte_level_bpe()
+    library = bpe(pre_tokenizers.ByteLevel(add_prefix_space=False), decoder=decoders.ByteLevel())
     for name, step in steps.items():
         setattr(library, name, step)
     return library.to_str().encode()

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from conftest import LINES
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_any_text import CLUSTERS, readable
@@ -17,6 +16,7 @@ from tokenizers import Tokenizer as Library
 from mta_viz.errors import TokenizerError
 from mta_viz.tokenizers.hf_json import JsonTokenizer
 
+LINES = ["The old ferry waited in Rome.", "café 日本 the thing in the north", "12 gates, don't they'll"] * 4
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 

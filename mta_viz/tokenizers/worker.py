@@ -7,7 +7,6 @@ many bytes: what to open and the file's content, then calls; and writes a frame 
 
 import faulthandler
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -28,7 +27,7 @@ KINDS = {
     "huggingface": ("hf_json", "HuggingFaceTokenizer"),
 }
 OPENING_SECONDS, SECONDS_A_BYTE = 10.0, 5e-7
-BYTES, BYTES_A_BYTE = 2**29, 16  # of memory: for anything, and for each byte of the file
+BYTES, BYTES_A_BYTE = 5 * 2**27, 16  # of memory: for Python and any text, and for each byte of the file
 
 
 def read_frame(stream: BinaryIO) -> bytes:
@@ -106,13 +105,11 @@ def _answer(sink: BinaryIO, make: Callable[[], Any]) -> bool:
     return goes_on
 
 
-def _limit_memory(more: int) -> None:
-    """At most `more` bytes above what the process has, where the system can hold it to that."""
+def _limit_memory(n_bytes: int) -> None:
+    """At most `n_bytes` of address space, where the system can hold the process to that."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
-        with open("/proc/self/statm") as file:
-            n_bytes = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE") + more
         resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))
 
 

@@ -27,7 +27,7 @@ from mta_viz.tokenizers.worker import opening_seconds, read_frame, write_frame
 
 SECONDS = 5.0  # of a call
 ENTRIES_A_SECOND = 50_000  # characters or ids; a book takes longer
-MOST_WORKERS = 8
+MOST_WORKERS, MOST_TOKENS = 8, 2**24
 REMEMBERED_SECONDS, MOST_REMEMBERED = 60.0, 64
 _ROOT = Path(__file__).parents[2]
 
@@ -74,7 +74,10 @@ class FencedTokenizer:
 def fenced(kind: str, content: bytes, end: str | None = None) -> FencedTokenizer:
     """The tokenizer of a file's content; a text ends with the token `end`, if it has that. TokenizerError."""
     contents = Contents(kind, hashlib.sha256(content).hexdigest(), end, content)
-    return FencedTokenizer(kind, **_ask(contents, "facts", None), contents=contents)
+    facts = _ask(contents, "facts", None)
+    if facts["vocab_size"] > MOST_TOKENS:
+        raise TokenizerError(f"its ids go up to {facts['vocab_size'] - 1:,}; at most {MOST_TOKENS:,} tokens.")
+    return FencedTokenizer(kind, **facts, contents=contents)
 
 
 class _Worker:
@@ -188,11 +191,15 @@ def _ask(contents: Contents, call: str, argument: Any) -> Any:
     try:
         return _worker_of(contents).ask(call, argument)
     except _Ended as error:
+        message = str(error)
+        if call != "facts":
+            what_to_do = "Change the prompt, or give another tokenizer file."
+            message = f"The model's tokenizer cannot {call} this: {message} {what_to_do}"
         with _lock:
-            _refused[_key(contents, call, argument)] = time.monotonic(), str(error)
+            _refused[_key(contents, call, argument)] = time.monotonic(), message
             while len(_refused) > MOST_REMEMBERED:
                 _refused.popitem(last=False)
-        raise
+        raise TokenizerError(message) from None
 
 
 def _key(contents: Contents, call: str, argument: Any) -> tuple[Contents, str, int]:

@@ -24,6 +24,7 @@ LINES, LINE = 40, 2000  # of a message; characters of one of its lines, which ma
 _INVALID = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
 _NOT_XML = re.compile(f"[{_INVALID}]")
 _UNSAFE = re.compile(f"[{_INVALID}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_LONG_WORD = re.compile(rf"\S{{{MOST + 1},}}")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _REPR = reprlib.Repr()
 # Two levels of three: a list that holds itself, or is shared a billion times, stays short.
@@ -58,12 +59,20 @@ def _escaped(character: re.Match[str]) -> str:
 
 
 def message(text: object) -> str:
-    """Lines that are each printable: at most `LINES` of `LINE` characters, and how many more there are."""
+    """Lines that are each printable: at most `LINES` of about `LINE` characters, and how many more there are.
+
+    A word is cut after `MOST`, and a line in its middle: what to do stands at its end.
+    """
     lines = str(text).split("\n")
-    more = len(lines) - LINES
-    return "\n".join(
-        [printable(line, LINE) for line in lines[:LINES]] + [f"and {more:,} more lines"] * (more > 0)
-    )
+    more = [f"and {len(lines) - LINES:,} more lines"] * (len(lines) > LINES)
+    return "\n".join([*map(_line, lines[:LINES]), *more])
+
+
+def _line(text: str) -> str:
+    short = _LONG_WORD.sub(lambda word: f"{word[0][:MOST]}...", text)
+    if len(short) > LINE:
+        short = f"{short[: LINE - MOST]} ... {short[-MOST:]}"
+    return printable(short, 2 * LINE)
 
 
 def csv_cell(value: object) -> object:
@@ -99,11 +108,11 @@ class Printed:
 
     def __repr__(self) -> str:
         columns, rows = self._table()
-        return "\n".join([self._title(), *text_lines(columns, rows)])
+        return "\n".join([safe(self._title()), *text_lines(columns, rows)])
 
     def _repr_html_(self) -> str:
         columns, rows = self._table()
-        return f"<div><p>{escape(self._title())}</p>{html_table(columns, rows)}</div>"
+        return f"<div><p>{escape(safe(self._title()))}</p>{html_table(columns, rows)}</div>"
 
 
 class PrintedRows(tuple, Printed):
@@ -151,7 +160,7 @@ def html_table(columns: Row, rows: Sequence[Row]) -> str:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else safe(str(value))
 
 
 def _is_number(value: object) -> bool:

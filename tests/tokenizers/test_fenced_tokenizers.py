@@ -76,7 +76,7 @@ def test_a_regex_that_runs_on_is_stopped_and_others_go_on(monkeypatch: pytest.Mo
 
 def test_memory_is_limited() -> None:
     grows = fenced("tokenizers", content(normalizer=normalizers.Replace("a", "b" * 10**6)))
-    with pytest.raises(TokenizerError, match=r"too much memory|more than"):
+    with pytest.raises(TokenizerError, match=r"crashes on it, or takes too much memory"):
         grows.encode("a" * 3000)
     assert grows.encode("the").text == "the"
 
@@ -99,6 +99,7 @@ def test_it_is_copied_pickled_and_used_by_threads() -> None:
         assert [tokens.text for tokens in threads.map(copied.encode, texts)] == texts
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
 def test_a_fork_has_workers_of_its_own_and_they_end_with_their_processes(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content())
     program = """
@@ -108,10 +109,11 @@ import psutil
 from mta_viz.tokenizers.fenced import fenced
 tokenizer = fenced("tokenizers", Path(sys.argv[1]).read_bytes())
 ids = tokenizer.encode("the thing").ids
-child = os.fork() if hasattr(os, "fork") else 0
-for _ in range(50):
-    assert tokenizer.encode("the thing").ids == ids
-if child:
+child = os.fork()
+assert tokenizer.encode("the thing").ids == ids
+if not child:
+    assert len(psutil.Process().children()) == 1
+else:
     assert os.waitpid(child, 0)[1] == 0
     print(*(child.pid for child in psutil.Process().children()))
 """

@@ -69,6 +69,7 @@ def edited(library: Library, **model: Any) -> Library:
 SPLIT = pre_tokenizers.Split(Regex(r"\s+|\w+"), "isolated")
 BUILDS: dict[str, Callable[[], Library]] = {
     "byte-level, no decoder": lambda: bpe(BYTES),
+    "byte-level, another decoder": lambda: bpe(BYTES, decoder=decoders.Fuse()),
     "byte-level in a sequence": lambda: bpe(pre_tokenizers.Sequence([SPLIT, BYTES])),
     "byte-level in sequences": lambda: bpe(
         pre_tokenizers.Sequence([pre_tokenizers.Sequence([SPLIT]), pre_tokenizers.Sequence([BYTES])])
@@ -113,3 +114,4 @@ def test_decode_of_encode_is_the_text_or_it_is_refused(build: str, text: str) ->
     assert tokenizer.decode(tokens.ids) == spaced
     assert "".join(text[start:end] for start, end in tokens.spans) == text
     assert all(map(readable, tokens.pieces))
+    assert tokenizer.encode(text).ids == tokens.ids

@@ -103,17 +103,21 @@ def test_it_is_copied_pickled_and_used_by_threads() -> None:
 def test_a_fork_has_workers_of_its_own_and_they_end_with_their_processes(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content())
     program = """
-import os, sys
+import os, signal, sys, threading
 from pathlib import Path
 import psutil
 from mta_viz.tokenizers.fenced import fenced
 tokenizer = fenced("tokenizers", Path(sys.argv[1]).read_bytes())
 ids = tokenizer.encode("the thing").ids
-child = os.fork()
-assert tokenizer.encode("the thing").ids == ids
+busy = threading.Thread(target=lambda: [tokenizer.encode("the thing") for _ in range(1000)])
+busy.start()
+child = os.fork()  # while a call is under way
 if not child:
+    signal.alarm(20)
+    assert tokenizer.encode("the thing").ids == ids
     assert len(psutil.Process().children()) == 1
 else:
+    busy.join()
     assert os.waitpid(child, 0)[1] == 0
     print(*(child.pid for child in psutil.Process().children()))
 """

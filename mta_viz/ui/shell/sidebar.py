@@ -18,8 +18,8 @@ from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable
 from mta_viz.run.cost import multiply_adds
-from mta_viz.tokenizers import given
 from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.given import keep
 from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
@@ -200,7 +200,7 @@ def _draw_prompt(request: Request, model: ModelKey) -> None:
         if upload is not None:
             state.part(TokenizerFiles)[model.path] = str(keep_upload(upload.name, upload.getvalue()))
             if st.get_option("server.address") in THIS_MACHINE:  # else it would be every visitor's
-                given.keep(Path(model.base or model.path), upload.name, upload.getvalue())
+                keep(Path(model.base or model.path), upload.name, upload.getvalue())
             st.rerun()
         text = _draw_box("ids", "ids", "Token ids", "256, 72, 105").strip()
         tokens = partial(tokens_from_ids, vocab_size=request.summary.config.vocab_size)

@@ -23,7 +23,7 @@ from mta_viz.exporting.carriers import KEY, embed
 from mta_viz.exporting.pictures import FORMATS, SIZES, Format, Sized, SizeName, figure_bytes
 from mta_viz.exporting.provenance import Provenance, many_text, provenance_of
 from mta_viz.figures.base import Drawn
-from mta_viz.printed import printable, safe
+from mta_viz.printed import safe
 from mta_viz.run.tracing import Progress
 
 # Names Windows keeps for devices, whatever the suffix.
@@ -195,7 +195,7 @@ def one_pdf(pages: Sequence[tuple[str, bytes]], origin: str) -> bytes:
         first = len(writer.pages)
         for page in PdfReader(io.BytesIO(content)).pages:
             writer.add_page(page)
-        writer.add_outline_item(title=printable(title, 200), page_number=first)
+        writer.add_outline_item(title=safe(title[:200]), page_number=first)
     writer.add_metadata({f"/{KEY}": origin})
     writer.compress_identical_objects()
     written = io.BytesIO()

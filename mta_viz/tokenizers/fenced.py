@@ -42,7 +42,7 @@ class Contents:
     content: bytes = field(repr=False, compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # the protocol's attributes are no properties; nothing sets them
 class FencedTokenizer:
     """A tokenizer in a worker. Raises TokenizerError also where the library fails or takes too much.
 

@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 
+from mta_viz import printed
+
 MOST_LISTED = 20  # problems of one kind that are told one by one
 
 
 class MtaVizError(Exception):
-    """Base of all errors with a message meant for the user."""
+    """Base of all errors with a message meant for the user, which is safe to print: see printed.py."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printed.message(message))
 
 
 class ConfigError(MtaVizError, ValueError):
@@ -39,7 +44,11 @@ class FileError(MtaVizError):
 
 
 class TokenizerError(MtaVizError):
-    """A tokenizer file that is missing or unreadable, or text it cannot encode."""
+    """A tokenizer file that is missing (`missing`) or unreadable, or text it cannot encode."""
+
+    def __init__(self, message: object = "", *, missing: bool = False) -> None:
+        self.missing = missing
+        super().__init__(message)
 
 
 class PromptError(MtaVizError):
@@ -63,11 +72,12 @@ class Cancelled(MtaVizError):
 
 
 def describe_problems(subject: str, problems: Sequence[str]) -> str:
-    """One line for one problem, a bulleted list for several."""
+    """One line for one problem, a bulleted list for several, of no more lines than a message has."""
     if len(problems) == 1:
         return f"{subject} cannot be used: {problems[0]}"
-    lines = "\n".join(f"  - {problem}" for problem in problems)
-    return f"{subject} cannot be used; {len(problems)} problems:\n{lines}"
+    listed = [f"  - {problem}" for problem in problems[: printed.LINES - 2]]
+    more = [f"  - and {len(problems) - len(listed):,} more problems"] * (len(problems) > len(listed))
+    return "\n".join([f"{subject} cannot be used; {len(problems)} problems:", *listed, *more])
 
 
 def first_problems(problems: Sequence[str], what: str) -> list[str]:

@@ -1,5 +1,10 @@
-"""How quantities, foreign text and results print: units, escapes, one line and a short table."""
+"""How quantities, foreign text and results print: units, escapes, one line and a short table.
 
+The one place that makes text from outside safe: `printable` a name, path or value in a sentence, `message` a
+sentence or list of problems, `safe` a text that is shown whole, `csv_cell` a cell.
+"""
+
+import re
 import reprlib
 from collections.abc import Sequence
 from html import escape
@@ -14,6 +19,13 @@ def size_text(n_bytes: int) -> str:
 
 
 MOST = 300  # characters of foreign text
+LINES, LINE = 40, 2000  # of a message; characters of one of its lines, which may hold several foreign texts
+# Controls (all but tab and line end), halves of characters, and what is no character; directions of writing.
+_INVALID = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
+_NOT_XML = re.compile(f"[{_INVALID}]")
+_UNSAFE = re.compile(f"[{_INVALID}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_LONG_WORD = re.compile(rf"\S{{{MOST + 1},}}")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _REPR = reprlib.Repr()
 # Two levels of three: a list that holds itself, or is shared a billion times, stays short.
 _REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxset = 2, 3, 3, 3, 3
@@ -27,6 +39,48 @@ def printable(text: object, most: int = MOST) -> str:
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in whole[: most + 1]
     )
     return escaped if len(whole) <= most and len(escaped) <= most else escaped[:most] + "..."
+
+
+def safe(text: str) -> str:
+    """`text` whole, each character that no terminal, page or XML should get written as \\u001b.
+
+    Of JSON the same JSON.
+    """
+    return _UNSAFE.sub(_escaped, text)
+
+
+def valid(text: str) -> str:
+    """The same for a picture, whose drawing isolates directions of writing itself: what XML forbids."""
+    return _NOT_XML.sub(_escaped, text)
+
+
+def _escaped(character: re.Match[str]) -> str:
+    return f"\\u{ord(character[0]):04x}"
+
+
+def message(text: object) -> str:
+    """Lines that are each printable: at most `LINES` of about `LINE` characters, and how many more there are.
+
+    A word is cut after `MOST`, and a line in its middle: what to do stands at its end.
+    """
+    lines = str(text).split("\n")
+    more = [f"and {len(lines) - LINES:,} more lines"] * (len(lines) > LINES)
+    return "\n".join([*map(_line, lines[:LINES]), *more])
+
+
+def _line(text: str) -> str:
+    short = _LONG_WORD.sub(lambda word: f"{word[0][:MOST]}...", text)
+    if len(short) > LINE:
+        short = f"{short[: LINE - MOST]} ... {short[-MOST:]}"
+    return printable(short, 2 * LINE)
+
+
+def csv_cell(value: object) -> object:
+    """A text as no spreadsheet takes it for a formula: an apostrophe before one that would begin as such."""
+    if not isinstance(value, str):
+        return value
+    shown = safe(value)
+    return f"'{shown}" if value.startswith(_FORMULA) and not _is_number(value) else shown
 
 
 def short_repr(value: object) -> str:
@@ -54,11 +108,11 @@ class Printed:
 
     def __repr__(self) -> str:
         columns, rows = self._table()
-        return "\n".join([self._title(), *text_lines(columns, rows)])
+        return "\n".join([safe(self._title()), *text_lines(columns, rows)])
 
     def _repr_html_(self) -> str:
         columns, rows = self._table()
-        return f"<div><p>{escape(self._title())}</p>{html_table(columns, rows)}</div>"
+        return f"<div><p>{escape(safe(self._title()))}</p>{html_table(columns, rows)}</div>"
 
 
 class PrintedRows(tuple, Printed):
@@ -106,7 +160,7 @@ def html_table(columns: Row, rows: Sequence[Row]) -> str:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else safe(str(value))
 
 
 def _is_number(value: object) -> bool:

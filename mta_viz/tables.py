@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mta_viz.printed import csv_cell
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -34,12 +36,15 @@ class Table:
         return cls(tuple(columns), tuple(rows))
 
     def csv(self) -> str:
-        """One header line; nine digits, which give a float32 back bit for bit; None is an empty cell."""
-        rows = self.rows if self.exact else ([_csv_cell(value) for value in row] for row in self.rows)
+        """One header line; nine digits, which give a float32 back bit for bit; None is an empty cell.
+
+        A text that a spreadsheet would run as a formula has an apostrophe before it.
+        """
+        cell = csv_cell if self.exact else _csv_cell
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
-        writer.writerows(rows)
+        writer.writerows(map(cell, row) for row in self.rows)
         return text.getvalue()
 
     def records(self) -> list[dict[str, Any]]:
@@ -58,7 +63,7 @@ def _csv_cell(value: object) -> object:
         return int(value)
     if isinstance(value, float):
         return f"{value:.9g}"
-    return "" if value is None else value
+    return "" if value is None else csv_cell(value)
 
 
 def _json_cell(value: object) -> object:

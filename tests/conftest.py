@@ -39,6 +39,12 @@ def golden() -> Path:
     return GOLDEN
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tokenizer files given in tests are not those of whoever runs them."""
+    os.environ["MTA_VIZ_TOKENIZERS"] = str(tmp_path_factory.mktemp("given"))
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Ctrl-C acts, here and in processes started here, also where the tests were started with it ignored."""

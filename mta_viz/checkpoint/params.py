@@ -11,6 +11,7 @@ from typing import Any
 
 from mta_viz.config import Gate, ModelConfig, MTAOptions, RopeScaling
 from mta_viz.errors import ConfigError, first_problems
+from mta_viz.printed import printable
 
 LARGEST = 2**31 - 1
 # What Lingua's models have none of, and its files no field for: `ModelConfig`'s, and the fields of the rule.
@@ -244,7 +245,8 @@ def parse_params(
         config = ModelConfig(**sizes, n_ctx=n_ctx, mta=options)
     except ConfigError as error:
         config, problems = None, problems or [*error.problems]
-    return Parsed(config, tuple(problems), tuple(notes), name, path, dtype)
+    shown = None if name is None else printable(name)
+    return Parsed(config, tuple(problems), tuple(notes), shown, path, dtype)
 
 
 def _sizes(model: FieldReader, vocab_size: int | None) -> dict[str, Any]:

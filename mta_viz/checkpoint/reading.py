@@ -156,12 +156,13 @@ def read_summary(path: Path | str, *, vocab_size: int | None = None) -> types.Su
 
 @dataclass(frozen=True)
 class _OpenedTokenizer:
-    """The tokenizer, or why there is none; `given` when the user chose the file."""
+    """The tokenizer, or why there is none; `given`: the user chose the file; `broken`: there is one."""
 
     tokenizer: Tokenizer | None = None
     problem: str | None = None
     path: str | None = None
     given: bool = False
+    broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,9 @@ class _Findings:
     def notes(self) -> tuple[str, ...]:
         dtypes = sorted({types.dtype_name(tensor.dtype) for tensor in self.weights.tensors.values()})
         mixed = [f"the file mixes dtypes: {', '.join(dtypes)}"] if len(dtypes) > 1 else []
-        return (*self.parsed.notes, *self.weights.notes, *mixed)
+        before = getattr(self.opened.tokenizer, "given_before", None)
+        given = [f"the tokenizer is {printable(before)}, which was given for this model before"]
+        return (*self.parsed.notes, *self.weights.notes, *mixed, *(given if before else ()))
 
     def checked(self) -> ModelConfig:
         """The configuration; raises CheckpointError with every problem found."""
@@ -208,10 +211,12 @@ def _inspect(
     if isinstance(params, dict) and model is None and {"dim", "n_layers", "n_heads"} <= params.keys():
         model = params  # Llama's own params.json is what Lingua's has under `model`
         params = {"model": model}
+    by_tokenizer = False
     if isinstance(model, dict):
         model = model if vocab_size is None else {**model, "vocab_size": vocab_size}
         params = {**params, "model": model}
-        open_tokenizer |= model.get("vocab_size", -1) == -1
+        by_tokenizer = model.get("vocab_size", -1) == -1
+        open_tokenizer |= by_tokenizer
     named = parse_params(params, vocab_size=1)  # for the tokenizer's name; its size comes with it
     opened = _OpenedTokenizer(path=named.tokenizer_path)
     if open_tokenizer:
@@ -220,6 +225,8 @@ def _inspect(
     size = opened.tokenizer.vocab_size if opened.tokenizer else hints.get("vocab_size")
     parsed = parse_params(params, vocab_size=size, stand_ins=hints)
     misfits = _misfits(parsed, opened, weights, location.format)
+    if by_tokenizer and opened.broken:
+        misfits.append("vocab_size is -1, the number of its tokenizer's tokens, and that cannot be used")
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
 
 
@@ -303,7 +310,7 @@ def _open_tokenizer(parsed: Parsed, folder: Path, override: Path | None) -> _Ope
     try:
         tokenizer = load_tokenizer(name, path, folder=folder, override=override)
     except (TokenizerError, OSError, ValueError) as error:
-        return replace(missing, problem=str(error))
+        return replace(missing, problem=str(error), broken=not getattr(error, "missing", False))
     found = replace(missing, tokenizer=tokenizer)
     if override or path is None:
         return found

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails, from_json
 
 from mta_viz.checkpoint.door import has_few_values
 from mta_viz.errors import ConfigError, first_problems
-from mta_viz.printed import short_repr
+from mta_viz.printed import printable, short_repr
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ def _every_problem(error: ValidationError, kind: type) -> list[str]:
 
 
 def _sentences(error: ErrorDetails, kind: type) -> Sequence[str]:
-    name, came = _place(error["loc"]), short_repr(error["input"])
+    name, came = printable(_place(error["loc"])), short_repr(error["input"])
     match error["type"]:
         case "json_invalid":  # the input is the whole text
             return [error["msg"].replace("Invalid JSON", "it is no JSON")]

@@ -7,11 +7,13 @@ heavy is imported before the arguments are understood: what needs torch is impor
 """
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from mta_viz import printed
 from mta_viz.cli.output import check_output, json_text, note, write_text
 from mta_viz.errors import MtaVizError, PromptError
 
@@ -24,6 +26,7 @@ COMMANDS = (
 USER_ERROR = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+_QUIET = logging.NullHandler()
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
-        self.exit(USER_ERROR, f"error: {message} (see {self.prog} --help)\n")
+        self.exit(USER_ERROR, f"error: {printed.message(message)} (see {self.prog} --help)\n")
 
 
 def build_parser() -> Parser:
@@ -52,6 +55,7 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
+    _silence_libraries()
     try:
         print(_run(build_parser().parse_args(argv)), flush=True)
     except MtaVizError as error:
@@ -64,6 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
     return 0
+
+
+def _silence_libraries() -> None:
+    """No warning of a library before an answer or an error; `python -W` shows them all the same."""
+    if not sys.warnoptions:
+        logging.captureWarnings(True)
+        logging.getLogger().addHandler(_QUIET)
 
 
 def _run(arguments: argparse.Namespace) -> str:
@@ -91,5 +102,5 @@ def _check_texts(arguments: argparse.Namespace) -> None:
 
 
 def _fail(message: str) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printed.message(message)}", file=sys.stderr)
     return USER_ERROR

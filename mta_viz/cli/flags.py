@@ -71,6 +71,7 @@ def open_checkpoint(
     """The weights of PATH, or of another, notes go to stderr; an adapter without its base where `alone`."""
     from mta_viz.checkpoint.basing import read_model
     from mta_viz.checkpoint.reading import read_checkpoint
+    from mta_viz.tokenizers.given import remember
 
     path, tokenizer = path or arguments.path, arguments.tokenizer
     with ProgressLine("reading") as progress:
@@ -80,6 +81,8 @@ def open_checkpoint(
         checkpoint = read_model(
             path, base=base, tokenizer=tokenizer, progress=progress, conversion=conversion
         )
+    if tokenizer is not None:
+        remember(checkpoint.source.base or checkpoint.source.path, tokenizer)
     for text in checkpoint.notes:
         note(text)
     return checkpoint

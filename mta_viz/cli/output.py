@@ -17,6 +17,7 @@ from typing import Any
 
 from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
+from mta_viz.printed import message, printable
 
 TERMINAL_SECONDS, LOG_SECONDS = 0.1, 5.0  # between two lines of progress
 LONGEST_NAME = 200  # bytes; systems take 255, and a file is written under a longer name first
@@ -50,7 +51,7 @@ class ProgressLine:
     def begin(self, label: str) -> None:
         """What is done from now on, on a line of its own."""
         self.__exit__()
-        self.label, self.shown = label, False
+        self.label, self.shown = printable(label), False
         self.start = self.last = time.monotonic()
 
     def __enter__(self) -> "ProgressLine":
@@ -75,7 +76,7 @@ class ProgressLine:
 
 def note(text: str) -> None:
     """Something the user should know that is no error."""
-    print(f"note: {text}", file=sys.stderr)
+    print(f"note: {message(text)}", file=sys.stderr)
 
 
 @contextmanager

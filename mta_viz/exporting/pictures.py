@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
 import plotly.graph_objects as go
 from PIL.ImageColor import getrgb
 
@@ -21,6 +22,7 @@ from mta_viz.plots import theme
 from mta_viz.plots.cells import TARGETS
 from mta_viz.plots.kernels.paper import PX_PER_MM
 from mta_viz.plots.theme import Figure
+from mta_viz.printed import valid
 
 T = TypeVar("T")
 
@@ -284,7 +286,19 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
 
 
 def printable(figure: go.Figure) -> go.Figure:
-    """A copy on white paper with dark text and without the invisible click targets."""
-    copy = go.Figure(figure)
+    """A copy on white paper with dark text and without the invisible click targets; every text is valid."""
+    copy = go.Figure(_valid(figure.to_plotly_json()))
     copy.data = [trace for trace in copy.data if trace.meta != TARGETS]
     return copy.update_layout(paper_bgcolor="white", font_color=theme.INK)
+
+
+def _valid(part: Any) -> Any:
+    """The same with no character in its texts that XML forbids."""
+    if isinstance(part, str):
+        return valid(part)
+    if isinstance(part, dict):
+        return {name: _valid(inner) for name, inner in part.items()}
+    if isinstance(part, list | tuple):
+        return [_valid(inner) for inner in part]
+    texts = isinstance(part, np.ndarray) and part.dtype.kind in "OU"
+    return _valid(part.tolist()) if texts else part

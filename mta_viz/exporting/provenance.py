@@ -17,6 +17,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import limits
 from mta_viz.figures.base import Drawn, Source
 from mta_viz.model.plans import plan_as_data
+from mta_viz.printed import safe
 from mta_viz.version import VERSION
 
 FORMAT = "mta_viz figure 2"
@@ -73,7 +74,7 @@ class Provenance:
         data = asdict(self)
         if not self.page:
             del data["page"], data["view"]
-        return json.dumps(head | data, ensure_ascii=False)
+        return safe(json.dumps(head | data, ensure_ascii=False))
 
 
 def provenance_of(figure: Drawn, digest: Callable[[Origin], str] | None = None) -> Provenance:
@@ -109,7 +110,7 @@ def many_text(pages: Sequence[Provenance], name: str = "FILE") -> str:
     """Those of a file with a figure on each of its pages, as JSON."""
     command = f"{COMMAND.format(name=name)} --page N"
     figures = [json.loads(page.text()) for page in pages]
-    return json.dumps({"format": MANY, "command": command, "figures": figures}, ensure_ascii=False)
+    return safe(json.dumps({"format": MANY, "command": command, "figures": figures}, ensure_ascii=False))
 
 
 class WhichPage(MtaVizError):

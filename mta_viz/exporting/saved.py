@@ -23,6 +23,7 @@ from mta_viz.exporting.carriers import KEY, embed
 from mta_viz.exporting.pictures import FORMATS, SIZES, Format, Sized, SizeName, figure_bytes
 from mta_viz.exporting.provenance import Provenance, many_text, provenance_of
 from mta_viz.figures.base import Drawn
+from mta_viz.printed import safe
 from mta_viz.run.tracing import Progress
 
 # Names Windows keeps for devices, whatever the suffix.
@@ -131,7 +132,7 @@ def beside(saved: Saved, choices: Choices) -> dict[str, bytes]:
     """Numbers, caption and sidecar by their names."""
     return {
         saved.file("csv"): saved.csv.encode(),
-        saved.file("txt"): (saved.caption + "\n").encode(),
+        saved.file("txt"): (safe(saved.caption) + "\n").encode(),
         saved.file("json"): sidecar(saved, choices),
     }
 
@@ -194,7 +195,7 @@ def one_pdf(pages: Sequence[tuple[str, bytes]], origin: str) -> bytes:
         first = len(writer.pages)
         for page in PdfReader(io.BytesIO(content)).pages:
             writer.add_page(page)
-        writer.add_outline_item(title=title[:200], page_number=first)
+        writer.add_outline_item(title=safe(title[:200]), page_number=first)
     writer.add_metadata({f"/{KEY}": origin})
     writer.compress_identical_objects()
     written = io.BytesIO()

@@ -14,6 +14,8 @@ import plotly.graph_objects as go
 from jaxtyping import UInt8
 from plotly.colors import get_colorscale, make_colorscale, sample_colorscale, unlabel_rgb
 
+from mta_viz.printed import safe
+
 Figure = go.Figure  # so that code above plots can name what it hands on
 Scale = str | tuple[str, ...]  # of colours: plotly's name for it, or its colours from the low end to the high
 
@@ -41,7 +43,7 @@ _BIDI = {"R", "AL", "RLE", "RLO", "LRE", "LRO", "RLI", "LRI", "FSI", "PDF", "PDI
 
 def escape(text: str) -> str:
     """Text as plotly shows it letter by letter: no markup, no entities, no TeX."""
-    text = html.escape(text, quote=False).replace("$", "&#36;")
+    text = html.escape(safe(text), quote=False).replace("$", "&#36;")
     # Isolated, or a right-to-left token would swap places with the position before it.
     return f"\u2068{text}\u2069" if any(unicodedata.bidirectional(c) in _BIDI for c in text) else text
 

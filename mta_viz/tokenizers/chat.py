@@ -15,7 +15,6 @@ from mta_viz.errors import FileError, PromptError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.beside import settings_beside, token_text
-from mta_viz.tokenizers.hf_json import HuggingFaceTokenizer
 from mta_viz.tokenizers.pasted import tokens_from_ids
 
 TEMPLATE = "chat_template.jinja"
@@ -30,7 +29,7 @@ def chat_prompt(tokenizer: Tokenizer | None, folder: Path, prompt: str) -> Token
     The ids are those that `transformers` gives; their text is what the model sees, but for a BOS that the
     tokenizer adds itself. Raises PromptError for a model without template, or one that cannot be rendered.
     """
-    if not isinstance(tokenizer, HuggingFaceTokenizer):
+    if tokenizer is None or tokenizer.kind != "huggingface":
         raise PromptError(
             "a chat template needs the tokenizer.json of a Hugging Face folder, or such a vocabulary in a "
             "GGUF file; leave --chat out"
@@ -40,12 +39,12 @@ def chat_prompt(tokenizer: Tokenizer | None, folder: Path, prompt: str) -> Token
     message = {"role": "user", "content": prompt}
     variables = {"messages": [message], "add_generation_prompt": True, "tools": None, "documents": None}
     text = render(_template(folder, settings), variables | {k: v for k, v in named.items() if v is not None})
-    whole = tokenizer.encode_alone(text)
-    own_bos = None if tokenizer.bos_id is None else named["bos_token"]
-    shown = tokenizer.encode(text.removeprefix(own_bos or ""))
-    if shown.ids == whole.ids:
+    begins = tokenizer.bos_id is not None
+    whole = tokenizer.encode(text).ids[int(begins) :]
+    shown = tokenizer.encode(text.removeprefix(named["bos_token"] or "") if begins else text)
+    if shown.ids == whole:
         return shown
-    return tokens_from_ids(whole.ids, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer)
+    return tokens_from_ids(whole, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer)
 
 
 def render(template: str, variables: Mapping[str, Any]) -> str:

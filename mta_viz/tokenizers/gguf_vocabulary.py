@@ -173,7 +173,7 @@ def sentencepiece_file(words: Vocabulary) -> bytes:
     for token, score, kind in zip(words.tokens, words.scores, words.types, strict=True):
         if not token or not _NORMAL <= kind <= _BYTE:
             raise TokenizerError(f"its token {short_repr(token)} is of the type {short_repr(kind)}.")
-        model.pieces.add(piece=token, score=score, type=kind)
+        model.pieces.add(piece=token, score=score, type=int(kind))
     if words.unknown_id is not None:
         model.pieces[words.unknown_id].type = _UNKNOWN
     trainer, normalizer = model.trainer_spec, model.normalizer_spec

@@ -1,76 +1,92 @@
 """From what params.json says about the tokenizer to a Tokenizer: finds and opens the file.
 
-Each kind's own file knows its format; this one knows paths and messages. The libraries behind
-the kinds are imported when a tokenizer of that kind is opened, not before.
+Each kind's own file knows its format; this one knows paths and messages. What a library makes of a file it
+makes in a process of its own: see fenced.py.
 """
 
-from importlib import import_module
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from mta_viz.checkpoint import door
 from mta_viz.errors import FileError, TokenizerError
+from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.tokenizers.beside import settings_beside
+from mta_viz.tokenizers.beside import settings_beside, token_text
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.fenced import FencedTokenizer, fenced
+from mta_viz.tokenizers.given import remembered
 
 _MAX_FILE_BYTES = 1 << 28
 GGUF = "gguf"
 _WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."
-# Of the tokenizers in a file: what the file is called in a message, the module of the kind, and its class.
-_FILE_KINDS = {
-    "tiktoken": (
-        'a tiktoken rank file (lines of "base64 rank", often tokenizer.model)',
-        "tiktoken_ranks",
-        "TiktokenTokenizer",
-    ),
-    "sp": ("a SentencePiece model (often tokenizer.model)", "sentencepiece_model", "SentencePieceTokenizer"),
-    "sp-plain": (
-        "a SentencePiece model (often tokenizer.model)",
-        "sentencepiece_model",
-        "PlainSentencePieceTokenizer",
-    ),
-    "tokenizers": ("a tokenizer.json of the tokenizers library", "hf_json", "JsonTokenizer"),
-    "huggingface": ("a tokenizer.json of the tokenizers library", "hf_json", "HuggingFaceTokenizer"),
+_JSON, _PROTO = "a tokenizer.json of the tokenizers library", "a SentencePiece model (often tokenizer.model)"
+# What the file of a kind is called in a message.
+_FILES = {
+    "tiktoken": 'a tiktoken rank file (lines of "base64 rank", often tokenizer.model)',
+    **dict.fromkeys(("sp", "sp-plain"), _PROTO),
+    **dict.fromkeys(("tokenizers", "huggingface"), _JSON),
 }
 
 
 def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path | None = None) -> Tokenizer:
-    """The tokenizer `name` (char, bytes or one of `_FILE_KINDS`) of the checkpoint in `folder`.
+    """The tokenizer `name` (char, bytes or one of `_FILES`) of the checkpoint in `folder`.
 
     `path` is the one written in params.json: a file in `folder`, or a path of the author's machine,
     of which only the base name is looked for there. `override` is the user's own choice and is then
-    the only file looked for.
+    the only file looked for; one given before (given.py) is taken where the checkpoint's own makes none.
     char and bytes need no file; gguf is the vocabulary in the file of the model. Raises TokenizerError
     saying which file is wanted, where it was looked for and what to do.
     """
+    try:
+        return _load(name, path, folder, override)
+    except TokenizerError:
+        before = None if override else remembered(folder)
+        if before is None:
+            raise
+        with suppress(TokenizerError):
+            tokenizer = _load(_kind_given(name, before), None, folder, before)
+            return replace(cast(FencedTokenizer, tokenizer), given_before=before)
+        raise
+
+
+def _kind_given(name: str, file: Path) -> str:
+    """The kind of a file given before: params.json names it, or its ending."""
+    named = name in ("tiktoken", "tokenizers") or (name == "sp" and file.suffix != ".json")
+    return name if named else kind_of_file(file)
+
+
+def _load(name: str, path: str | None, folder: Path, override: Path | None) -> Tokenizer:
     without_file: dict[str, type[CharTokenizer | BytesTokenizer]]
     without_file = {"char": CharTokenizer, "bytes": BytesTokenizer}
     if name in without_file:
         if override is None:
             return without_file[name]()
         raise TokenizerError(
-            f'The tokenizer file {override} was given, but this checkpoint uses the "{name}" tokenizer, '
-            "which needs no file. Leave the file out."
+            f"The tokenizer file {printable(override)} was given, but this checkpoint uses the "
+            f'"{name}" tokenizer, which needs no file. Leave the file out.'
         )
     if name == GGUF:
         if override is None:
             return _of_gguf(folder if folder.is_file() else folder / door.base_name(path or ""))
         name = kind_of_file(override)
-    if name not in _FILE_KINDS:
-        known = ", ".join([*without_file, *_FILE_KINDS])
+    if name not in _FILES:
+        known = ", ".join([*without_file, *_FILES])
         raise TokenizerError(
-            f'params.json names the tokenizer "{name}". Known tokenizers: {known}. '
+            f'params.json names the tokenizer "{printable(name)}". Known tokenizers: {known}. '
             "Correct the name, or paste token ids instead of text."
         )
-    wanted = _FILE_KINDS[name][0]
+    wanted = _FILES[name]
     file, content = _read(name, wanted, _candidates(path, folder, override))
+    settings = settings_beside(file.parent) if name == "huggingface" else {}
     try:
-        tokenizer: Any = _opened(name, content)
-        return tokenizer.with_settings(settings_beside(file.parent)) if name == "huggingface" else tokenizer
+        return fenced(name, content, token_text(settings.get("eos_token")))
     except TokenizerError as error:
-        raise TokenizerError(f"{file} cannot be used as {wanted}: {error} {_WHAT_TO_DO}") from error
+        raise TokenizerError(
+            f"{printable(file)} cannot be used as {wanted}: {error} {_WHAT_TO_DO}"
+        ) from error
 
 
 def kind_of_file(file: Path) -> str:
@@ -81,7 +97,7 @@ def kind_of_file(file: Path) -> str:
 def _of_gguf(file: Path) -> Tokenizer:
     kind, _, content = gguf_tokenizer_file(file)
     try:
-        return _opened(kind, content)
+        return fenced(kind, content)
     except TokenizerError as error:
         raise _no_vocabulary(file, error) from error
 
@@ -101,12 +117,7 @@ def gguf_tokenizer_file(file: Path) -> tuple[str, str, bytes]:
 
 def _no_vocabulary(file: Path, error: TokenizerError) -> TokenizerError:
     wanted = f"Give the model's tokenizer.json or tokenizer.model. {_WHAT_TO_DO}"
-    return TokenizerError(f"The vocabulary in {file.name} cannot be used: {error} {wanted}")
-
-
-def _opened(kind: str, content: bytes) -> Tokenizer:
-    _, module, class_name = _FILE_KINDS[kind]
-    return getattr(import_module(f"mta_viz.tokenizers.{module}"), class_name)(content)
+    return TokenizerError(f"The vocabulary in {printable(file.name)} cannot be used: {error} {wanted}")
 
 
 def _candidates(path: str | None, folder: Path, override: Path | None) -> list[Path | FileError]:
@@ -125,6 +136,7 @@ def _candidates(path: str | None, folder: Path, override: Path | None) -> list[P
 def _read(name: str, wanted: str, candidates: list[Path | FileError]) -> tuple[Path, bytes]:
     """The first file that is there, and its bytes."""
     looked: list[str] = []
+    missing = True
     for place in candidates:
         if isinstance(place, FileError):
             looked.append(str(place))
@@ -132,8 +144,10 @@ def _read(name: str, wanted: str, candidates: list[Path | FileError]) -> tuple[P
         try:
             return place, door.read_bytes(place, _MAX_FILE_BYTES)
         except FileError as error:
-            looked.append(f"{place} {error.reason}")
+            looked.append(f"{printable(place)} {error.reason}")
             if not error.missing:
+                missing = False
                 break
     places = "; ".join(looked) or "nowhere, since params.json gives no path"
-    raise TokenizerError(f'The "{name}" tokenizer needs {wanted}. Looked for: {places}. {_WHAT_TO_DO}')
+    message = f'The "{name}" tokenizer needs {wanted}. Looked for: {places}. {_WHAT_TO_DO}'
+    raise TokenizerError(message, missing=missing)

@@ -67,8 +67,7 @@ def parse_ranks(data: bytes) -> dict[bytes, int]:
             piece, rank = line.split()
             ranks[b64decode(piece, validate=True)] = int(rank)
         except (ValueError, binascii.Error) as error:
-            begins = f'line {number} begins "{label_bytes(line[:20])}"'
-            raise TokenizerError(f'{begins}, which is not "base64 rank".') from error
+            raise TokenizerError(f'line {number} is not "base64 rank".') from error
     if sorted(ranks.values()) != list(range(len(ranks))):
         raise TokenizerError("its ranks do not count from 0 to the number of tokens, each once.")
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]

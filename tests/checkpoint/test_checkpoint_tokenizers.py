@@ -1,19 +1,24 @@
 """A checkpoint's tokenizer and vocabulary: named, missing, given by the user, too large."""
 
+import json
 from pathlib import Path
 
 import pytest
+import torch
 from checkpoint_samples import (
     edit_params,
+    edit_tensors,
     lingua_tensors,
     problems_of,
     tiny_config,
     write_consolidated,
     write_sample,
 )
+from tokenizers import Tokenizer as Library
+from tokenizers import models, processors
 
 from mta_viz.checkpoint.params import params_from_config
-from mta_viz.checkpoint.reading import read_checkpoint, read_summary
+from mta_viz.checkpoint.reading import find_checkpoints, read_checkpoint, read_summary
 from mta_viz.errors import CheckpointError
 
 
@@ -63,3 +68,21 @@ def test_vocabulary_of_minus_one(tmp_path: Path) -> None:
     assert read_summary(without).config.vocab_size == 32
     (problem, *_) = problems_of(edit_params(write_sample(tmp_path / "c", ("bytes", None)), vocab_size=-1))
     assert problem == "tok_embeddings.weight has shape [32, 8]; expected [258, 8]"
+
+
+def test_a_tokenizer_whose_library_panics_is_a_broken_folder_beside_good_ones(tmp_path: Path) -> None:
+    """Its post-processor names a special token that is not among its special tokens."""
+    words = Library(models.WordLevel({"a": 0, "<s>": 1}, "a"))
+    words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    good = json.loads(words.to_str())
+    poisoned = {**good, "post_processor": {**good["post_processor"], "special_tokens": {}}}
+    for name, settings in (("a", good), ("b", poisoned), ("c", good)):
+        folder = write_sample(tmp_path / name, ("tokenizers", "tokenizer.json"))
+        (edit_params(folder, vocab_size=-1) / "tokenizer.json").write_text(json.dumps(settings))
+        edit_tensors(folder, **{"tok_embeddings.weight": torch.zeros(2, 8)})
+        edit_tensors(folder, **{"output.tied_module.weight": torch.zeros(2, 8)})
+    a, b, c = find_checkpoints([tmp_path]).found
+    assert (a.problem, c.problem) == (None, None)
+    assert b.summary is None
+    assert "PanicException" in str(b.problem)
+    assert "vocab_size is -1" in str(b.problem)

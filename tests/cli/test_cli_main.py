@@ -13,6 +13,8 @@ from importlib import import_module
 import pytest
 import torch
 from cli_support import ROOT, assert_refused
+from tokenizers import Tokenizer as Library
+from tokenizers import models
 
 import mta_viz
 from mta_viz.checkpoint.native import write_native
@@ -195,3 +197,16 @@ def test_lists_of_numbers_stay_on_one_line_and_texts_as_they_are(run, monkeypatc
     said = run("info", "x")
     assert said.json == answer
     assert '"ids": [1, 2]' in said.out and '"pre": [3, 4]' in said.out
+
+
+def test_a_tokenizer_given_once_is_taken_again_and_said(run, small, tmp_path):
+    params = json.loads((small / "params.json").read_text())
+    params["data"]["tokenizer"] = {"name": "tokenizers", "path": "D:\\runs\\x\\words.json"}
+    (small / "params.json").write_text(json.dumps(params))
+    Library(models.WordLevel({"the": 0}, "the")).save(str(tmp_path / "mine.json"))
+    words = "generate", small, "--prompt", "the", "--max-new-tokens", "1"
+    assert_refused(run(*words), "needs the tokenizer", "words.json is missing")
+    assert run(*words, "--tokenizer", tmp_path / "mine.json").status == 0
+    answer = run(*words)
+    assert answer.status == 0
+    assert "mine.json, which was given for this model before" in answer.err

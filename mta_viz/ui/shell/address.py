@@ -10,6 +10,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import Format
 from mta_viz.exporting.saved import Choices, Form, file_name, saved, together
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
+from mta_viz.printed import short_repr
 from mta_viz.ui.shell import cache, kept_prompts, state, widgets, work
 from mta_viz.ui.shell.link import MAX_CHARACTERS, NOT_KEPT, Box, PromptLink
 from mta_viz.ui.shell.page import ASSETS, OLDER, PAGES, WORKSPACE, of_older
@@ -169,7 +170,9 @@ def _draw_open() -> None:
         session = _brought_up(read_session(given.getvalue()))
         script = next((path for path, (title, _) in PAGES.items() if title == session.page), None)
         if script is None:
-            raise MtaVizError(f"The session is of a page {session.page!r}, which this version does not have.")
+            raise MtaVizError(
+                f"The session is of a page {short_repr(session.page)}, which this version does not have."
+            )
     except MtaVizError as error:
         st.error(plain(str(error)))
     else:

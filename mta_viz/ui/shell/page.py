@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from mta_viz.errors import MtaVizError
+from mta_viz.printed import printable
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
 
@@ -69,4 +70,5 @@ def errors_as_messages() -> Iterator[None]:
         st.error(plain(str(error)))
     except Exception as error:
         logging.getLogger(__name__).exception("unexpected error in a page")
-        st.error(plain(f"The page failed with {type(error).__name__}: {error}. The log has the details."))
+        words = f"The page failed with {type(error).__name__}: {printable(error)}. The log has the details."
+        st.error(plain(words))

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
@@ -15,8 +16,10 @@ from mta_viz.checkpoint.reading import Found
 from mta_viz.checkpoint.types import Summary
 from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
+from mta_viz.printed import printable
 from mta_viz.run.cost import multiply_adds
 from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.given import keep
 from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
@@ -37,6 +40,7 @@ DTYPE = Setting("dtype", DTYPES[0])
 NUMBERING = Setting("numbering", 0)
 FIRST_TOKEN = Setting("first_token", False)
 FIRST = "needle-mta"  # of those shipped, which stand behind a visitor's own
+THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 LIST = "examples"  # the key of the list of examples, which holds whether it is open
 RUN = "run"  # the name of the work that loads the model and runs the prompt
 ONLY_KERNELS = (
@@ -201,14 +205,18 @@ def _draw_prompt(request: Request, model: ModelKey) -> None:
             problem = str(error)
     if tokenizer is None:
         st.warning(plain(problem))
-        given = upload("Tokenizer file", None, 50, "widget.tokenizer")
-        if given is not None:
-            state.part(TokenizerFiles)[model.path] = str(keep_upload(given.name, given.getvalue()))
+        chosen = upload("Tokenizer file", None, 50, "widget.tokenizer")
+        if chosen is not None:
+            state.part(TokenizerFiles)[model.path] = str(keep_upload(chosen.name, chosen.getvalue()))
+            if st.get_option("server.address") in THIS_MACHINE:  # else it would be every visitor's
+                keep(Path(model.base or model.path), chosen.name, chosen.getvalue())
             st.rerun()
         text = _draw_box("ids", "ids", "Token ids", "256, 72, 105").strip()
         tokens = partial(tokens_from_ids, vocab_size=request.summary.config.vocab_size)
         _want(request, text, "Paste token ids, or choose the tokenizer file.", ids_from_text, tokens)
     else:
+        if before := getattr(tokenizer, "given_before", None):
+            caption(f"With the tokenizer given for this model before: {printable(before.name)}")
         _draw_text(request, tokenizer)
     request.estimate = st.empty()
     request.button = st.empty()

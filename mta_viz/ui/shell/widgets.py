@@ -15,6 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.errors import PromptError
 from mta_viz.plots.theme import Figure
+from mta_viz.printed import printable, safe
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.uploads import upload
 
@@ -49,7 +50,9 @@ def layer_list(layers: Sequence[int], numbering: int) -> str:
 
 def plain(text: str) -> str:
     """Text as markdown that shows exactly the text: no markup, no `:emoji:`, line breaks kept."""
-    joined = _CODES.sub(lambda found: found[0] + "\u2060", text)  # a word joiner, invisible, breaks the code
+    joined = _CODES.sub(
+        lambda found: found[0] + "\u2060", safe(text)
+    )  # a word joiner, invisible, breaks the code
     return _MARKUP.sub(r"\\\1", joined).replace("\n", "  \n")
 
 
@@ -61,7 +64,7 @@ def caption(text: str) -> None:
 def lines(text: str, key: str) -> None:
     """Lines of equally wide letters; `st.code` would load a syntax highlighter before the map is drawn."""
     with st.container(key=f"mono-{key}"):
-        st.text(text)
+        st.text(safe(text))
 
 
 def chart(
@@ -174,7 +177,7 @@ def text_file(name: str, label: str, types: list[str], megabytes: int, back: str
     if given is not None:
         file.content = given.name, decoded(given.name, given.getvalue(), megabytes)
     if file.content is not None:
-        st.text(f"{file.content[0]}: {len(file.content[1]):,} characters")
+        st.text(f"{printable(file.content[0])}: {len(file.content[1]):,} characters")
         anew = TextFile(turn=file.turn + 1)  # a new uploader as well, since the old one still holds the file
         st.button(back, key=f"forget.{name}", on_click=here.at.__setitem__, args=(name, anew))
     return file.content
@@ -197,8 +200,12 @@ def files_of_page() -> dict[str, tuple[str, str]]:
 def decoded(name: str, content: bytes, megabytes: int) -> str:
     """The text of a file. Raises PromptError for one that is none, or too large: browsers need not look."""
     if len(content) > megabytes * 2**20:
-        raise PromptError(f"{name} has {len(content) / 2**20:,.1f} MB; at most {megabytes} MB are taken")
+        raise PromptError(
+            f"{printable(name)} has {len(content) / 2**20:,.1f} MB; at most {megabytes} MB are taken"
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PromptError(f"{name} is not UTF-8 text; save it as UTF-8, or choose another") from error
+        raise PromptError(
+            f"{printable(name)} is not UTF-8 text; save it as UTF-8, or choose another"
+        ) from error

@@ -1,0 +1,156 @@
+"""A file's tokenizer stops nobody: libraries that panic, run on or take all memory end their worker alone."""
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from test_whole_texts import bpe
+from tokenizers import Regex, decoders, normalizers, pre_tokenizers, processors
+
+from mta_viz.errors import TokenizerError
+from mta_viz.tokenizers import fenced as fence
+from mta_viz.tokenizers.fenced import fenced
+from mta_viz.tokenizers.loading import load_tokenizer
+
+ROOT = Path(__file__).parents[2]
+
+
+def content(**steps: Any) -> bytes:
+    library = bpe(pre_tokenizers.ByteLevel(add_prefix_space=False), decoder=decoders.ByteLevel())
+    for name, step in steps.items():
+        setattr(library, name, step)
+    return library.to_str().encode()
+
+
+def panicking() -> bytes:
+    """Its post-processor puts a token before a text that is not among its special tokens."""
+    begin = processors.TemplateProcessing(single="<BOS> $A", special_tokens=[("<BOS>", 0)])
+    settings = json.loads(content(post_processor=begin))
+    settings["post_processor"]["special_tokens"] = {}
+    return json.dumps(settings).encode()
+
+
+def running_away() -> bytes:
+    return content(pre_tokenizer=pre_tokenizers.Split(Regex("(a+)+$"), "isolated"))
+
+
+def workers() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
+
+
+def test_a_panic_is_one_line_and_neighbours_go_on() -> None:
+    with pytest.raises(TokenizerError, match=r"the library fails on it \(PanicException: [^\n]*\)\.$"):
+        fenced("tokenizers", panicking()).encode("a")
+    assert fenced("tokenizers", content()).encode("the").text == "the"
+
+
+def test_a_regex_that_runs_on_is_stopped_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "SECONDS", 1.0)
+    slow, good = fenced("tokenizers", running_away()), fenced("tokenizers", content())
+    counted: list[int] = []
+
+    def count() -> None:
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            counted.append(len(good.encode("the thing")))
+            time.sleep(0.01)
+
+    beside = threading.Thread(target=count)
+    beside.start()
+    with pytest.raises(TokenizerError, match=r"the library takes more than 1 s for it|fails on it"):
+        slow.encode("a" * 40 + "!")
+    beside.join()
+    assert len(counted) > 10
+    assert slow.encode("the").text == "the"
+
+
+def test_memory_is_limited() -> None:
+    grows = fenced("tokenizers", content(normalizer=normalizers.Replace("a", "b" * 10**6)))
+    with pytest.raises(TokenizerError, match=r"crashes on it, or takes too much memory"):
+        grows.encode("a" * 3000)
+    assert grows.encode("the").text == "the"
+
+
+def test_a_worker_that_is_gone_is_replaced() -> None:
+    before = workers()
+    tokenizer = fenced("tokenizers", content(normalizer=normalizers.NFC()))
+    (own,) = workers() - before
+    ids = tokenizer.encode("the thing").ids
+    os.kill(own, 9)
+    assert tokenizer.encode("the thing").ids == ids
+
+
+def test_it_is_copied_pickled_and_used_by_threads() -> None:
+    tokenizer = fenced("tokenizers", content())
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(tokenizer)))
+    assert (copied, hash(copied)) == (tokenizer, hash(tokenizer))
+    texts = [f"the thing {number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        assert [tokens.text for tokens in threads.map(copied.encode, texts)] == texts
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+def test_a_fork_has_workers_of_its_own_and_they_end_with_their_processes(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(content())
+    program = """
+import os, signal, sys, threading
+from pathlib import Path
+import psutil
+from mta_viz.tokenizers.fenced import fenced
+tokenizer = fenced("tokenizers", Path(sys.argv[1]).read_bytes())
+ids = tokenizer.encode("the thing").ids
+busy = threading.Thread(target=lambda: [tokenizer.encode("the thing") for _ in range(1000)])
+busy.start()
+child = os.fork()  # while a call is under way
+if not child:
+    signal.alarm(20)
+    assert tokenizer.encode("the thing").ids == ids
+    assert len(psutil.Process().children()) == 1
+else:
+    busy.join()
+    assert os.waitpid(child, 0)[1] == 0
+    print(*(child.pid for child in psutil.Process().children()))
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "tokenizer.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not any(psutil.pid_exists(int(pid)) for pid in done.stdout.split())
+
+
+def test_a_prompt_that_ended_a_worker_is_refused_at_once_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fence, "SECONDS", 0.5)
+    slow = fenced("tokenizers", running_away())
+    for _ in range(3):
+        begun = workers()
+        with pytest.raises(TokenizerError):
+            slow.encode("a" * 41 + "!")
+    assert workers() == begun
+
+
+def test_a_file_given_once_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mta_viz.tokenizers.given import keep, remember
+
+    monkeypatch.setenv("MTA_VIZ_TOKENIZERS", str(tmp_path / "given"))
+    model, mine = tmp_path / "run" / "checkpoints" / "0000000010", tmp_path / "mine.json"
+    model.mkdir(parents=True)
+    mine.write_bytes(content())
+    remember(model, mine)
+    for place in (model, tmp_path / "run"):
+        assert load_tokenizer("tokenizers", "/author/x.json", folder=place).given_before == mine
+    mine.unlink()
+    with pytest.raises(TokenizerError, match="/author/x"):
+        load_tokenizer("tokenizers", "/author/x.json", folder=model)
+    keep(model, "up.json", content())
+    assert load_tokenizer("huggingface", "tokenizer.json", folder=model).kind == "huggingface"

@@ -7,13 +7,14 @@ whole map.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mta_viz.config import ModelConfig
-from mta_viz.model import ops
+from mta_viz.model import channels, ops
 from mta_viz.model.hooking import HookPoint
 from mta_viz.model.ops import Heads, KeyHeads, Maps, Resid
 from mta_viz.model.stages import Stage, layer_stages
@@ -21,7 +22,7 @@ from mta_viz.model.stages import Stage, layer_stages
 GROUP_NORM_EPS = 1e-5  # fixed by the method, not the model's norm_eps
 # cells of one stage (batch x head x query x key) held at once without hooks: small maps stay in a
 # CPU's cache, a GPU needs enough of them to be busy
-SLAB_CELLS = {"cpu": 2**21, "cuda": 2**25}
+SLAB_CELLS = {"cpu": 2**20, "cuda": 2**25}
 GRADIENT_SLABS = 4
 
 OnRows = Callable[[int], None]
@@ -111,16 +112,44 @@ class Attention(nn.Module):
 
     def attend(self, qkv: QueryKeyValue, on_rows: OnRows | None = None) -> Heads:
         """Values weighted by the final weights, for every query of a whole prompt."""
-        batch, n_keys = qkv.k.shape[:2]
-        hooked = self.has_stage_hooks
-        step = n_keys if hooked else self.slab_rows(batch, n_keys)
-        parts = []
-        for start in range(0, n_keys, step):
-            rows = self.rows(start, min(start + step, n_keys))
-            parts.append(self.attend_rows(qkv, rows, hooked=hooked))
-            if on_rows:
-                on_rows(rows.stop)
+        n_keys, parts = qkv.k.shape[1], []
+        step, values_of = self._way(qkv)
+        with ops.flushed_denormals(qkv.q.device):
+            for start in range(0, n_keys, step):
+                rows = self.rows(start, min(start + step, n_keys))
+                parts.append(values_of(qkv, rows))
+                if on_rows:
+                    on_rows(rows.stop)
         return torch.cat(parts, dim=1)
+
+    def _way(self, qkv: QueryKeyValue) -> tuple[int, Callable[[QueryKeyValue, Rows], Heads]]:
+        """How rows are computed, and how many at once. All ways give the same, to rounding."""
+        batch, n_keys = qkv.k.shape[:2]
+        if self.has_stage_hooks:
+            return n_keys, partial(self.attend_rows, hooked=True)
+        step = self.slab_rows(batch, n_keys)
+        if self._fits_channels(qkv):
+            return min(step, channels.rows_at_once(self.config.n_heads)), self._in_channels
+        return step, self.attend_rows
+
+    def _fits_channels(self, qkv: QueryKeyValue) -> bool:
+        """Whether `channels.py` can compute it: kernels on a CPU, nothing to be seen, replaced or kept."""
+        kernels = self.kernel_pre is not None or self.kernel_post is not None
+        plain = qkv.q.device.type == "cpu" and qkv.q.dtype == torch.float32 and not torch.is_grad_enabled()
+        return kernels and plain and not self.patches and torch.backends.mkldnn.is_available()
+
+    def _in_channels(self, qkv: QueryKeyValue, rows: Rows) -> Heads:
+        steps = channels.Steps(
+            self._convolution(self.kernel_pre),
+            self.head_pre,
+            self._convolution(self.kernel_post),
+            self.head_post,
+        )
+        prompts = zip(qkv.q, qkv.k, qkv.v, strict=True)
+        return torch.stack([steps.weighted(*prompt, rows.start, rows.stop) for prompt in prompts])
+
+    def _convolution(self, kernel: Tensor | None) -> channels.Kernel | None:
+        return None if kernel is None else channels.Kernel(kernel, self.config.key_pad_left(kernel.shape[2]))
 
     def attend_rows(self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False) -> Heads:
         """Weighted values of some rows; keys after the last row are never touched."""

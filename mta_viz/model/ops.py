@@ -5,7 +5,8 @@ the steps (attention.py).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -100,6 +101,23 @@ def mix_heads(maps: Maps, mixing: Mixing) -> Maps:
 def masked_softmax(scores: Maps, future: Future) -> Maps:
     """Softmax over keys <= query, in float32, cast back; future cells are exactly 0."""
     return scores.float().masked_fill(future, -torch.inf).softmax(dim=-1).to(scores.dtype)
+
+
+@contextmanager
+def flushed_denormals(device: torch.device) -> Iterator[None]:
+    """Numbers below the smallest normal one count as 0 in this thread of a CPU, which is slow at them.
+
+    The tails of a sharp softmax are full of them.
+    """
+    smallest = torch.finfo(torch.float32).smallest_normal
+    if device.type != "cpu" or float(torch.tensor(smallest) / 2) == 0.0:  # as it is already
+        yield
+        return
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def weighted_values(pattern: Maps, v: KeyHeads) -> Heads:

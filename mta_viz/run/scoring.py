@@ -35,26 +35,25 @@ def after_layer(model: HookedMTA, resid: Resid, layer: int) -> Resid:
 
 
 def last_logits(model: HookedMTA, resid: Resid, layer: int, n_last: int) -> Float[Tensor, "batch last vocab"]:
-    """Logits of the last `n_last` positions, from the residual stream entering `layer`, float32."""
-    for above in range(layer, model.config.n_layers):
-        resid = after_layer(model, resid, above)
+    """Logits of the last `n_last` positions, from the residual stream entering `layer`, float32.
+
+    Of the last layer only these positions' rows are computed, since no other reaches the logits;
+    the last bits may differ from a whole pass.
+    """
+    n_layers = model.config.n_layers
+    for below in range(layer, n_layers - 1):
+        resid = after_layer(model, resid, below)
     with model.lock, torch.no_grad():
-        return model.logits(resid[:, -n_last:]).float()
+        set_threads(model.config, resid.shape[1], batch=resid.shape[0])
+        last = model.blocks[-1].last_rows(resid, n_last) if layer < n_layers else resid[:, -n_last:]
+        return model.logits(last).float()
 
 
 def end_logits(
     model: HookedMTA, ids: Int[Tensor, "batch position"], n_last: int
 ) -> Float[Tensor, "batch last vocab"]:
-    """Logits of the last `n_last` positions of whole prompts, float32, in the least time.
-
-    Of the last layer only these positions' rows are computed, since no other reaches the logits;
-    the last bits may differ from a whole pass.
-    """
-    resid = embedded(model, ids)
-    for below in range(model.config.n_layers - 1):
-        resid = after_layer(model, resid, below)
-    with model.lock, torch.no_grad():
-        return model.logits(model.blocks[-1].last_rows(resid, n_last)).float()
+    """`last_logits` of whole prompts."""
+    return last_logits(model, embedded(model, ids), 0, n_last)
 
 
 OfIds = Callable[[Int[Tensor, "batch position"]], Float[Tensor, " batch"]]

@@ -1,4 +1,4 @@
-"""The CPU's own way through a layer with kernels gives what the slabs give, and leaves the processor as it was."""
+"""The CPU's own way through a layer with kernels gives what slabs give and leaves the processor as it was."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def _attention(heads: int, kv_heads: int, mta: MTAOptions) -> Attention:
 def test_values_are_those_of_one_slab(
     case: str, rows: int, n_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a group has fewer rows than its convolutions read before it, and where the last is not full."""
+    """Also where a group has fewer rows than are read before it, and where the last one is not full."""
     monkeypatch.setattr(channels, "ROWS", rows)
     attention = _attention(*CASES[case])
     with torch.no_grad():

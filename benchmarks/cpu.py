@@ -90,8 +90,8 @@ def print_captures(kernels: str, twin: str, n_tokens: int, rounds: int) -> None:
     }
     for name, seconds in (spent := medians(ways, rounds)).items():
         print(
-            f"{n_tokens} tokens, {name}: {1e3 * seconds:.1f} ms, {seconds / spent['yardstick']:.2f} x yardstick, "
-            f"{seconds / spent[twin]:.2f} x twin"
+            f"{n_tokens} tokens, {name}: {1e3 * seconds:.1f} ms, "
+            f"{seconds / spent['yardstick']:.2f} x yardstick, {seconds / spent[twin]:.2f} x twin"
         )
     apart = {
         "yardstick and twin": (yardstick(plain, batch), capture(plain, ids).residuals),

@@ -113,24 +113,24 @@ class Attention(nn.Module):
     def attend(self, qkv: QueryKeyValue, on_rows: OnRows | None = None) -> Heads:
         """Values weighted by the final weights, for every query of a whole prompt."""
         n_keys, parts = qkv.k.shape[1], []
-        step, values_of = self._way(qkv)
         with ops.flushed_denormals(qkv.q.device):
+            step, values_of = self._way(qkv)
             for start in range(0, n_keys, step):
                 rows = self.rows(start, min(start + step, n_keys))
-                parts.append(values_of(qkv, rows))
+                parts.append(values_of(rows))
                 if on_rows:
                     on_rows(rows.stop)
         return torch.cat(parts, dim=1)
 
-    def _way(self, qkv: QueryKeyValue) -> tuple[int, Callable[[QueryKeyValue, Rows], Heads]]:
+    def _way(self, qkv: QueryKeyValue) -> tuple[int, Callable[[Rows], Heads]]:
         """How rows are computed, and how many at once. All ways give the same, to rounding."""
         batch, n_keys = qkv.k.shape[:2]
         if self.has_stage_hooks:
-            return n_keys, partial(self.attend_rows, hooked=True)
+            return n_keys, partial(self.attend_rows, qkv, hooked=True)
         step = self.slab_rows(batch, n_keys)
         if self._fits_channels(qkv):
-            return min(step, channels.rows_at_once(self.config.n_heads)), self._in_channels
-        return step, self.attend_rows
+            return min(step, channels.ROWS * channels.n_groups(self.config.n_heads)), self._in_channels(qkv)
+        return step, partial(self.attend_rows, qkv)
 
     def _fits_channels(self, qkv: QueryKeyValue) -> bool:
         """Whether `channels.py` can compute it: kernels on a CPU, nothing to be seen, replaced or kept."""
@@ -138,18 +138,27 @@ class Attention(nn.Module):
         plain = qkv.q.device.type == "cpu" and qkv.q.dtype == torch.float32 and not torch.is_grad_enabled()
         return kernels and plain and not self.patches and torch.backends.mkldnn.is_available()
 
-    def _in_channels(self, qkv: QueryKeyValue, rows: Rows) -> Heads:
-        steps = channels.Steps(
-            self._convolution(self.kernel_pre),
-            self.head_pre,
-            self._convolution(self.kernel_post),
-            self.head_post,
-        )
-        prompts = zip(qkv.q, qkv.k, qkv.v, strict=True)
-        return torch.stack([steps.weighted(*prompt, rows.start, rows.stop) for prompt in prompts])
+    def _in_channels(self, qkv: QueryKeyValue) -> Callable[[Rows], Heads]:
+        groups = channels.n_groups(self.config.n_heads)
+        kernels = [
+            channels.Kernel(kernel, self.config.key_pad_left(kernel.shape[2]), groups)
+            if kernel is not None
+            else None
+            for kernel in (self.kernel_pre, self.kernel_post)
+        ]
+        mixings = [
+            channels.mixing_of_groups(mixing, groups) if mixing is not None else None
+            for mixing in (self.head_pre, self.head_post)
+        ]
+        steps = channels.Steps(kernels[0], mixings[0], kernels[1], mixings[1])
+        prompts = [channels.Prompt(*one, steps) for one in zip(qkv.q, qkv.k, qkv.v, strict=True)]
 
-    def _convolution(self, kernel: Tensor | None) -> channels.Kernel | None:
-        return None if kernel is None else channels.Kernel(kernel, self.config.key_pad_left(kernel.shape[2]))
+        def values_of(rows: Rows) -> Heads:
+            z = torch.stack([prompt.weighted(rows.start, rows.stop) for prompt in prompts])
+            # a number that is not finite spreads to the rows beside it: there only slabs are right
+            return z if z.isfinite().all() else self.attend_rows(qkv, rows)
+
+        return values_of
 
     def attend_rows(self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False) -> Heads:
         """Weighted values of some rows; keys after the last row are never touched."""

@@ -3,8 +3,9 @@
     python -m benchmarks.cpu [--rounds 7] [--new 200]
 
 The yardstick is a Transformer of the twin's weights with torch's own attention, written here. All sides take
-turns, since a machine has slow and fast minutes; the numbers are medians. Residual streams are those that
-enter and leave every layer; none of the sides makes logits of a capture.
+turns, since a machine has slow and fast minutes; the numbers are medians, with OMP_NUM_THREADS=1 of processor
+time, which other work on the machine lengthens least. A capture's residual streams are those that enter and
+leave every layer; no side makes logits of them.
 """
 
 import argparse
@@ -25,6 +26,11 @@ from mta_viz.run.tracing import Continuation, as_batch, capture, generate, load
 ASSETS = Path(__file__).parents[1] / "assets"
 CASES = (("needle-mta", "needle-transformer", 1024), ("blocks-n5-mta", "blocks-n5-transformer", 320))
 PROMPT, ANEW = 2000, 3  # tokens of the continued prompt; runs of "everything again" that are measured
+
+
+def clock() -> float:
+    """Seconds: of this process where it has one thread, else of the world."""
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
 def yardstick(model: HookedMTA, ids: Tensor) -> Tensor:
@@ -71,9 +77,9 @@ def medians(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, flo
     spent: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(rounds + 1):
         for name, way in ways.items():
-            start = time.perf_counter()
+            start = clock()
             way()
-            spent[name] += [time.perf_counter() - start] if turn else []
+            spent[name] += [clock() - start] if turn else []
     return {name: statistics.median(seconds) for name, seconds in spent.items()}
 
 
@@ -105,16 +111,16 @@ def print_generation(new: int) -> None:
     """Seconds for `new` tokens with and, from a few runs, without what is kept of earlier ones."""
     model = load(ASSETS / "needle-mta")
     ids = [(7 * position) % model.config.vocab_size for position in range(PROMPT)]
-    start = time.perf_counter()
+    start = clock()
     made = generate(model, ids, new)
-    kept = time.perf_counter() - start
+    kept = clock() - start
     anew, apart = [], 0.0
     with torch.no_grad():
         run = Continuation(model, as_batch(model, ids)[0])
         for at, token in enumerate(made[:ANEW]):
-            start = time.perf_counter()
+            start = clock()
             logits = model(torch.tensor([[*ids, *made[:at]]]))[0, -1]
-            anew.append(time.perf_counter() - start)
+            anew.append(clock() - start)
             apart = max(apart, float((run.logits - logits).abs().max() / logits.abs().max()))
             run.append(token)
     whole = statistics.median(anew) * len(made)

@@ -156,7 +156,7 @@ class Attention(nn.Module):
         def values_of(rows: Rows) -> Heads:
             z = torch.stack([prompt.weighted(rows.start, rows.stop) for prompt in prompts])
             # a number that is not finite spreads to the rows beside it: there only slabs are right
-            return z if z.isfinite().all() else self.attend_rows(qkv, rows)
+            return z if z.sum().isfinite() else self.attend_rows(qkv, rows)
 
         return values_of
 

@@ -9,6 +9,7 @@ long as all are finite. For float32, without gradients.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -64,7 +65,7 @@ def mixing_of_groups(mixing: Mixing, groups: int) -> Float[Tensor, "channel chan
 
 
 class Prompt:
-    """One prompt's queries, keys and values at a layer, and memory for maps of up to `n_rows` rows a group."""
+    """One prompt's queries, keys and values at a layer, with memory for the maps of `ROWS` rows a group."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Prompt:
         steps: Steps,
     ) -> None:
         self.q, self.steps, self.groups = q, steps, n_groups(q.shape[1])
-        self.keys = (k / k.shape[-1] ** 0.5).permute(1, 2, 0).contiguous()
+        self.keys = k.permute(1, 2, 0).contiguous()
         self.values = v.transpose(0, 1).contiguous()
         self.channels = self.groups * q.shape[1]
         self.after = steps.post.reach if steps.post else 0
@@ -104,8 +105,8 @@ class Prompt:
             torch.bmm(queries, self.keys[:, :, :n_keys], out=maps.view(kv_heads, -1, n_keys))
             maps.tril_(first - self.before)
         together = self._memory(1, n_rows * n_keys, self.channels)
-        # a product with the identity transposes in half the time of a copy
-        torch.mm(scores.view(self.channels, -1).t(), self.unmixed, out=together)
+        # a product with the identity transposes in half the time of a copy, and divides on the way
+        torch.mm(scores.view(self.channels, -1).t(), self.unmixed / d**0.5, out=together)
         return together.view(n_rows, n_keys, -1)
 
     def _mixed(self, maps: Together, mixing: Float[Tensor, "channel channel"]) -> Together:
@@ -115,16 +116,14 @@ class Prompt:
     def _softmax(self, maps: Together, firsts: list[int]) -> Together:
         """Over each query's own and earlier keys; 0 elsewhere and in rows before position 0."""
         (n_rows, n_keys, _), heads = maps.shape, self.q.shape[1]
-        starts = torch.tensor(firsts) - self.after
-        seen_by_all = max(firsts[0] - self.after + 1, 0)
-        places, keys = starts + torch.arange(n_rows)[:, None], torch.arange(seen_by_all, n_keys)
-        # no number is larger than infinity: `minimum` leaves what a query sees, and is vectorised
-        most = torch.where(keys[:, None] > places[:, None], -torch.inf, torch.inf)
+        before = firsts[0] - self.after
+        seen_by_all = max(before + 1, 0)
+        later = _later(n_rows, n_rows - self.after, self.groups, heads)[:, seen_by_all - before - 1 :]
         band = maps[:, seen_by_all:]
-        torch.minimum(band, most.repeat_interleave(heads, 2), out=band)
+        torch.minimum(band, later[:, : band.shape[1]], out=band)
         weights = torch.softmax(maps, 1, out=self._memory(0, *maps.shape))
-        for group, first in enumerate(starts.tolist()):
-            weights[: max(-first, 0), :, group * heads : (group + 1) * heads] = 0.0
+        for group, first in enumerate(firsts):
+            weights[: max(self.after - first, 0), :, group * heads : (group + 1) * heads] = 0.0
         return weights
 
     def _values(self, maps: Together, firsts: list[int]) -> Float[Tensor, "_row head d"]:
@@ -141,3 +140,15 @@ class Prompt:
 
     def _memory(self, which: int, *shape: int) -> Tensor:
         return self.memory[which, : math.prod(shape)].view(shape)
+
+
+@lru_cache(maxsize=8)
+def _later(n_rows: int, count: int, groups: int, heads: int) -> Together:
+    """-inf where a key comes after the query, from the key of the second row on.
+
+    Elsewhere inf: `minimum` leaves what is no larger than infinity, and is vectorised as no filling is.
+    """
+    places = torch.arange(n_rows)[:, None] + count * torch.arange(groups)
+    keys = torch.arange(1, n_rows + count * (groups - 1))[:, None]
+    later = torch.where(keys > places[:, None], -torch.inf, torch.inf)
+    return later.repeat_interleave(heads, 2)

@@ -48,10 +48,9 @@ def rotary_frequencies(
 def rotary(x: Heads, positions: Int[Tensor, " position"], turns: Float[Tensor, " pair"]) -> Heads:
     """Rotary embedding on interleaved pairs (2i, 2i+1), angle position * turns[i], in float32."""
     angle = positions.to(torch.float64)[:, None] * turns
-    cos, sin = angle.cos().float()[:, None], angle.sin().float()[:, None]
-    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-    rotated = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
-    return rotated.flatten(-2).to(x.dtype)
+    turned = torch.complex(angle.cos().float(), angle.sin().float())[:, None]
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * turned).flatten(-2).to(x.dtype)
 
 
 def attention_scores(q: Heads, k: KeyHeads) -> Maps:

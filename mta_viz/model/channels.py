@@ -21,8 +21,10 @@ from mta_viz.model.ops import Kernels, Mixing
 CHANNELS = 16
 ROWS = 64  # of a group: fewer repeat too many earlier rows, more compute too many keys after their queries
 
-Apart = Float[Tensor, "rows head _row key"]
-Together = Float[Tensor, "_row key channel"]  # channels: the heads of the first group, of the next, ...
+Maps = Float[Tensor, "_row _key channel"]  # channels: the groups of the first head, of the next, ...
+# of later keys and of seen ones; vectorised, as filling where a mask says so is not
+_FACTOR = (0.0, 1.0)
+_INFINITE = (-math.inf, math.inf)  # of `minimum`
 
 
 def n_groups(heads: int) -> int:
@@ -35,9 +37,9 @@ class Kernel:
 
     def __init__(self, taps: Kernels, own: int, groups: int) -> None:
         self.own, self.reach, self.width = own, taps.shape[1] - 1, taps.shape[2]
-        self.taps = taps.repeat(groups, 1, 1)[:, None]
+        self.taps = taps.repeat_interleave(groups, 0)[:, None]
 
-    def convolved(self, maps: Together) -> Together:
+    def convolved(self, maps: Maps) -> Maps:
         """The rows whose earlier rows are all there; keys outside the array count as 0."""
         n_keys, channels = maps.shape[1:]
         padding = max(self.own, self.width - 1 - self.own)
@@ -61,7 +63,7 @@ class Steps:
 
 def mixing_of_groups(mixing: Mixing, groups: int) -> Float[Tensor, "channel channel"]:
     """Head mixing within each group of rows."""
-    return torch.block_diag(*mixing.repeat(groups, 1, 1))
+    return torch.kron(torch.block_diag(*mixing), torch.eye(groups))
 
 
 class Prompt:
@@ -74,9 +76,9 @@ class Prompt:
         v: Float[Tensor, "position kv_head d"],
         steps: Steps,
     ) -> None:
-        self.q, self.steps, self.groups = q, steps, n_groups(q.shape[1])
+        self.steps, self.groups = steps, n_groups(q.shape[1])
+        self.queries, self.values = q.transpose(0, 1).contiguous(), v.transpose(0, 1).contiguous()
         self.keys = k.permute(1, 2, 0).contiguous()
-        self.values = v.transpose(0, 1).contiguous()
         self.channels = self.groups * q.shape[1]
         self.after = steps.post.reach if steps.post else 0
         self.before = self.after + (steps.pre.reach if steps.pre else 0)
@@ -86,69 +88,79 @@ class Prompt:
     def weighted(self, start: int, stop: int) -> Float[Tensor, "row head d"]:
         """Weighted values of the rows `[start, stop)`, at most `ROWS` for each group."""
         count, steps = -(-(stop - start) // self.groups), self.steps
-        firsts = [start + group * count for group in range(self.groups)]
-        maps = self._scores(firsts, count + self.before, stop)
+        maps = self._scores(start, count, stop)
         maps = steps.pre.convolved(maps) if steps.pre else maps
         maps = maps if steps.head_pre is None else self._mixed(maps, steps.head_pre)
-        maps = self._softmax(maps, firsts)
-        maps = steps.post.convolved(maps) if steps.post else maps
-        return self._values(maps, firsts)[: stop - start]
+        maps = self._softmax(maps, start, count)
+        maps = self._zero_future(steps.post.convolved(maps), start, count, 0) if steps.post else maps
+        return self._values(maps)[: stop - start]
 
-    def _scores(self, firsts: list[int], n_rows: int, n_keys: int) -> Together:
+    def _scores(self, start: int, count: int, n_keys: int) -> Maps:
         """0 at later keys and in rows before position 0, as convolutions read them."""
-        (n_tokens, heads, d), (kv_heads, *_) = self.q.shape, self.keys.shape
-        scores = self._memory(0, self.groups, heads, n_rows, n_keys)
-        for maps, first in zip(scores, firsts, strict=True):
-            # what stands in for rows outside the prompt is set to 0, or dropped in the end
-            places = torch.arange(first - self.before, first - self.before + n_rows).clamp(0, n_tokens - 1)
-            queries = self.q[places].transpose(0, 1).reshape(kv_heads, -1, d)
-            torch.bmm(queries, self.keys[:, :, :n_keys], out=maps.view(kv_heads, -1, n_keys))
-            maps.tril_(first - self.before)
-        together = self._memory(1, n_rows * n_keys, self.channels)
+        (heads, n_tokens, d), kv_heads, n_rows = self.queries.shape, len(self.keys), count + self.before
+        places = torch.arange(n_rows) + count * torch.arange(self.groups)[:, None] + start - self.before
+        # what stands in for rows outside the prompt is set to 0, or dropped in the end
+        queries = self.queries.index_select(1, places.flatten().clamp(0, n_tokens - 1))
+        scores = self._memory(0, heads, self.groups * n_rows, n_keys)
+        torch.bmm(
+            queries.view(kv_heads, -1, d), self.keys[:, :, :n_keys], out=scores.view(kv_heads, -1, n_keys)
+        )
+        maps = self._memory(1, n_rows, n_keys, self.channels)
         # a product with the identity transposes in half the time of a copy, and divides on the way
-        torch.mm(scores.view(self.channels, -1).t(), self.unmixed / d**0.5, out=together)
-        return together.view(n_rows, n_keys, -1)
+        apart = scores.view(self.channels, -1).t()
+        torch.mm(apart, self.unmixed / d**0.5, out=maps.view(-1, self.channels))
+        return self._zero_future(maps, start, count, self.before)
 
-    def _mixed(self, maps: Together, mixing: Float[Tensor, "channel channel"]) -> Together:
-        mixed = self._memory(1, maps.shape[0] * maps.shape[1], self.channels)
-        return torch.mm(maps.flatten(0, 1), mixing.t(), out=mixed).view_as(maps)
+    def _mixed(self, maps: Maps, mixing: Float[Tensor, "channel channel"]) -> Maps:
+        mixed = self._memory(1, *maps.shape)
+        torch.mm(maps.flatten(0, 1), mixing.t(), out=mixed.view(-1, self.channels))
+        return mixed
 
-    def _softmax(self, maps: Together, firsts: list[int]) -> Together:
+    def _softmax(self, maps: Maps, start: int, count: int) -> Maps:
         """Over each query's own and earlier keys; 0 elsewhere and in rows before position 0."""
-        (n_rows, n_keys, _), heads = maps.shape, self.q.shape[1]
-        before = firsts[0] - self.after
-        seen_by_all = max(before + 1, 0)
-        later = _later(n_rows, n_rows - self.after, self.groups, heads)[:, seen_by_all - before - 1 :]
-        band = maps[:, seen_by_all:]
-        torch.minimum(band, later[:, : band.shape[1]], out=band)
+        band, most = self._band(maps, start, count, self.after, _INFINITE)
+        torch.minimum(band, most, out=band)
         weights = torch.softmax(maps, 1, out=self._memory(0, *maps.shape))
-        for group, first in enumerate(firsts):
-            weights[: max(self.after - first, 0), :, group * heads : (group + 1) * heads] = 0.0
-        return weights
+        return self._zero_before(weights, start, count, self.after)
 
-    def _values(self, maps: Together, firsts: list[int]) -> Float[Tensor, "_row head d"]:
-        (n_rows, n_keys, _), (kv_heads, _, d), heads = maps.shape, self.values.shape, self.q.shape[1]
+    def _values(self, maps: Maps) -> Float[Tensor, "_row head d"]:
+        (n_rows, n_keys, _), (kv_heads, _, d) = maps.shape, self.values.shape
         mixing = self.unmixed if self.steps.head_post is None else self.steps.head_post
-        apart = self._memory(1, self.channels, n_rows * n_keys)
-        torch.mm(mixing, maps.flatten(0, 1).t(), out=apart)
-        parts = []
-        for pattern, first in zip(apart.view(-1, heads, n_rows, n_keys), firsts, strict=True):
-            pattern.tril_(first)
-            z = torch.bmm(pattern.view(kv_heads, -1, n_keys), self.values[:, :n_keys])
-            parts.append(z.view(heads, n_rows, d))
-        return torch.cat(parts, dim=1).transpose(0, 1)
+        pattern = self._memory(1, kv_heads, self.channels // kv_heads * n_rows, n_keys)
+        torch.mm(mixing, maps.flatten(0, 1).t(), out=pattern.view(self.channels, -1))
+        z = torch.bmm(pattern, self.values[:, :n_keys])
+        return z.view(-1, self.groups * n_rows, d).transpose(0, 1)
+
+    def _zero_future(self, maps: Maps, start: int, count: int, reach: int) -> Maps:
+        """In place; what is not finite becomes NaN."""
+        band, kept = self._band(maps, start, count, reach, _FACTOR)
+        torch.mul(band, kept, out=band)
+        return self._zero_before(maps, start, count, reach)
+
+    def _band(
+        self, maps: Maps, start: int, count: int, reach: int, values: tuple[float, float]
+    ) -> tuple[Maps, Maps]:
+        """The keys that some rows do not see, and beside them one value where it is so, else the other."""
+        first = start - reach  # of all rows
+        seen_by_all = max(first + 1, 0)
+        band = maps[:, seen_by_all:]
+        table = _table(len(maps), count, self.groups, self.channels // self.groups, values)
+        return band, table[:, seen_by_all - first - 1 :][:, : band.shape[1]]
+
+    def _zero_before(self, maps: Maps, start: int, count: int, reach: int) -> Maps:
+        for group in range(self.groups):
+            missing = reach - start - group * count
+            if missing > 0:
+                maps[:missing, :, group :: self.groups] = 0.0
+        return maps
 
     def _memory(self, which: int, *shape: int) -> Tensor:
         return self.memory[which, : math.prod(shape)].view(shape)
 
 
-@lru_cache(maxsize=8)
-def _later(n_rows: int, count: int, groups: int, heads: int) -> Together:
-    """-inf where a key comes after the query, from the key of the second row on.
-
-    Elsewhere inf: `minimum` leaves what is no larger than infinity, and is vectorised as no filling is.
-    """
+@lru_cache(maxsize=16)
+def _table(n_rows: int, count: int, groups: int, heads: int, values: tuple[float, float]) -> Maps:
+    """The first value where a key comes after the query, else the second; from the second row's key on."""
     places = torch.arange(n_rows)[:, None] + count * torch.arange(groups)
     keys = torch.arange(1, n_rows + count * (groups - 1))[:, None]
-    later = torch.where(keys > places[:, None], -torch.inf, torch.inf)
-    return later.repeat_interleave(heads, 2)
+    return torch.where(keys > places[:, None], *values).repeat(1, 1, heads)

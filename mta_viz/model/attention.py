@@ -7,7 +7,6 @@ whole map.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -112,61 +111,52 @@ class Attention(nn.Module):
 
     def attend(self, qkv: QueryKeyValue, on_rows: OnRows | None = None) -> Heads:
         """Values weighted by the final weights, for every query of a whole prompt."""
-        n_keys, parts = qkv.k.shape[1], []
-        with ops.flushed_denormals(qkv.q.device):
-            step, values_of = self._way(qkv)
-            for start in range(0, n_keys, step):
-                rows = self.rows(start, min(start + step, n_keys))
-                parts.append(values_of(rows))
-                if on_rows:
-                    on_rows(rows.stop)
-        return torch.cat(parts, dim=1)
-
-    def _way(self, qkv: QueryKeyValue) -> tuple[int, Callable[[Rows], Heads]]:
-        """How rows are computed, and how many at once. All ways give the same, to rounding."""
-        batch, n_keys = qkv.k.shape[:2]
-        if self.has_stage_hooks:
-            return n_keys, partial(self.attend_rows, qkv, hooked=True)
-        step = self.slab_rows(batch, n_keys)
         if self._fits_channels(qkv):
-            return min(step, channels.ROWS * channels.n_groups(self.config.n_heads)), self._in_channels(qkv)
-        return step, partial(self.attend_rows, qkv)
-
-    def _fits_channels(self, qkv: QueryKeyValue) -> bool:
-        """Whether `channels.py` can compute it: kernels on a CPU, nothing to be seen, replaced or kept."""
-        kernels = self.kernel_pre is not None or self.kernel_post is not None
-        plain = qkv.q.device.type == "cpu" and qkv.q.dtype == torch.float32 and not torch.is_grad_enabled()
-        return kernels and plain and not self.patches and torch.backends.mkldnn.is_available()
-
-    def _in_channels(self, qkv: QueryKeyValue) -> Callable[[Rows], Heads]:
-        groups = channels.n_groups(self.config.n_heads)
-        kernels = [
-            channels.Kernel(kernel, self.config.key_pad_left(kernel.shape[2]), groups)
-            if kernel is not None
-            else None
-            for kernel in (self.kernel_pre, self.kernel_post)
-        ]
-        mixings = [
-            channels.mixing_of_groups(mixing, groups) if mixing is not None else None
-            for mixing in (self.head_pre, self.head_post)
-        ]
-        steps = channels.Steps(kernels[0], mixings[0], kernels[1], mixings[1])
-        prompts = [channels.Prompt(*one, steps) for one in zip(qkv.q, qkv.k, qkv.v, strict=True)]
-
-        def values_of(rows: Rows) -> Heads:
-            z = torch.stack([prompt.weighted(rows.start, rows.stop) for prompt in prompts])
-            # a number that is not finite spreads to the rows beside it: there only slabs are right
-            return z if z.sum().isfinite() else self.attend_rows(qkv, rows)
-
-        return values_of
+            return self._in_channels(qkv, on_rows)
+        batch, n_keys = qkv.k.shape[:2]
+        hooked = self.has_stage_hooks
+        step = n_keys if hooked else self.slab_rows(batch, n_keys)
+        parts = []
+        for start in range(0, n_keys, step):
+            rows = self.rows(start, min(start + step, n_keys))
+            parts.append(self.attend_rows(qkv, rows, hooked=hooked))
+            if on_rows:
+                on_rows(rows.stop)
+        return torch.cat(parts, dim=1)
 
     def attend_rows(self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False) -> Heads:
         """Weighted values of some rows; keys after the last row are never touched."""
-        for _, maps in self.stage_rows(qkv, rows, hooked=hooked):
-            pattern = maps  # the last one is the pattern; earlier ones are let go
-        z = ops.weighted_values(pattern, qkv.v[:, : rows.stop])
+        with ops.denormals_flushed(qkv.q, wanted=not hooked):
+            for _, maps in self.stage_rows(qkv, rows, hooked=hooked):
+                pattern = maps  # the last one is the pattern; earlier ones are let go
+            z = ops.weighted_values(pattern, qkv.v[:, : rows.stop])
         patches = self.patches.get("hook_z")
         return ops.with_heads(z.transpose(1, 2), patches, rows.start).transpose(1, 2) if patches else z
+
+    def _fits_channels(self, qkv: QueryKeyValue) -> bool:
+        """Whether `channels.py` can compute it: kernels, float32 on a CPU, nothing to be seen or replaced."""
+        kernels = self.kernel_pre is not None or self.kernel_post is not None
+        looked_at = self.has_stage_hooks or self.patches or torch.is_grad_enabled()
+        return kernels and not looked_at and channels.suits(qkv.q)
+
+    def _in_channels(self, qkv: QueryKeyValue, on_rows: OnRows | None) -> Heads:
+        kernels = (
+            None if taps is None else (taps, self.config.key_pad_left(taps.shape[2]))
+            for taps in (self.kernel_pre, self.kernel_post)
+        )
+        steps = channels.Steps.of(self.config.n_heads, *kernels, self.head_pre, self.head_post)
+        prompts = [channels.Prompt(*each, steps) for each in zip(qkv.q, qkv.k, qkv.v, strict=True)]
+        n_keys, parts = qkv.k.shape[1], []
+        step = min(steps.rows_at_once, self.slab_rows(1, n_keys))
+        for start in range(0, n_keys, step):
+            rows = self.rows(start, min(start + step, n_keys))
+            with ops.denormals_flushed(qkv.q):
+                z = torch.stack([prompt.weighted(rows.start, rows.stop) for prompt in prompts])
+            # a number that is not finite spreads to the rows beside it: there only slabs are right
+            parts.append(z if z.sum().isfinite() else self.attend_rows(qkv, rows))
+            if on_rows:
+                on_rows(rows.stop)
+        return torch.cat(parts, dim=1)
 
     def stage_rows(
         self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False

@@ -16,10 +16,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.model.ops import Kernels, Mixing
-
 CHANNELS = 16
 ROWS = 64  # of a group: fewer repeat too many earlier rows, more compute too many keys after their queries
+LEAST = 64  # tokens
 
 Maps = Float[Tensor, "_row _key channel"]  # channels: the groups of the first head, of the next, ...
 # of later keys and of seen ones; vectorised, as filling where a mask says so is not
@@ -27,43 +26,71 @@ _FACTOR = (0.0, 1.0)
 _INFINITE = (-math.inf, math.inf)  # of `minimum`
 
 
-def n_groups(heads: int) -> int:
-    """How many groups of rows stand side by side."""
-    return max(CHANNELS // heads, 1)
+def suits(q: Float[Tensor, "batch position head d"]) -> bool:
+    """Whether it can be done, and is worth it: a short prompt gains nothing."""
+    there = q.device.type == "cpu" and q.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    return there and q.shape[1] >= LEAST
 
 
+@dataclass(frozen=True)
 class Kernel:
-    """A key-query convolution of `groups` groups of heads; `own`: the column of the query's own key."""
+    """A key-query convolution of every channel; `own`: the column of the query's own key."""
 
-    def __init__(self, taps: Kernels, own: int, groups: int) -> None:
-        self.own, self.reach, self.width = own, taps.shape[1] - 1, taps.shape[2]
-        self.taps = taps.repeat_interleave(groups, 0)[:, None]
+    taps: Float[Tensor, "channel 1 c_q c_k"]
+    own: int
+
+    @property
+    def reach(self) -> int:
+        """How many earlier rows it reads."""
+        return self.taps.shape[2] - 1
 
     def convolved(self, maps: Maps) -> Maps:
         """The rows whose earlier rows are all there; keys outside the array count as 0."""
-        n_keys, channels = maps.shape[1:]
-        padding = max(self.own, self.width - 1 - self.own)
+        padding = max(self.own, self.taps.shape[3] - 1 - self.own)
         # with a batch axis first: of a permuted tensor torch would not see that its channels are last
-        out = F.conv2d(maps[None].permute(0, 3, 1, 2), self.taps, padding=(0, padding), groups=channels)
-        return out.permute(0, 2, 3, 1)[0].narrow(1, padding - self.own, n_keys).contiguous()
+        out = F.conv2d(maps[None].permute(0, 3, 1, 2), self.taps, padding=(0, padding), groups=len(self.taps))
+        return out.permute(0, 2, 3, 1)[0].narrow(1, padding - self.own, maps.shape[1]).contiguous()
+
+
+Taps = tuple[Float[Tensor, "_head _c_q _c_k"], int]  # with the column of the query's own key
+Mixing = Float[Tensor, "_group _target _source"]
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What a layer does to its maps, in this order; None for a step it lacks.
+    """What a layer does to its maps, `groups` of rows side by side; None for a step it lacks."""
 
-    `head_pre` and `head_post` are matrices of all channels, target by source; see `mixing_of_groups`.
-    """
-
+    groups: int
     pre: Kernel | None
-    head_pre: Float[Tensor, "channel channel"] | None
     post: Kernel | None
-    head_post: Float[Tensor, "channel channel"] | None
+    head_pre: Float[Tensor, "target source"] | None
+    head_post: Float[Tensor, "target source"] | None
 
+    @classmethod
+    def of(
+        cls,
+        heads: int,
+        pre: Taps | None,
+        post: Taps | None,
+        head_pre: Mixing | None,
+        head_post: Mixing | None,
+    ) -> "Steps":
+        """The same for all channels as for the heads."""
+        groups = max(CHANNELS // heads, 1)
+        kernels = (
+            None if kernel is None else Kernel(kernel[0].repeat_interleave(groups, 0)[:, None], kernel[1])
+            for kernel in (pre, post)
+        )
+        mixings = (
+            None if mixing is None else torch.kron(torch.block_diag(*mixing), torch.eye(groups))
+            for mixing in (head_pre, head_post)
+        )
+        return cls(groups, *kernels, *mixings)  # type: ignore[arg-type]  # mypy takes each for either
 
-def mixing_of_groups(mixing: Mixing, groups: int) -> Float[Tensor, "channel channel"]:
-    """Head mixing within each group of rows."""
-    return torch.kron(torch.block_diag(*mixing), torch.eye(groups))
+    @property
+    def rows_at_once(self) -> int:
+        """Of all groups."""
+        return ROWS * self.groups
 
 
 class Prompt:
@@ -76,7 +103,7 @@ class Prompt:
         v: Float[Tensor, "position kv_head d"],
         steps: Steps,
     ) -> None:
-        self.steps, self.groups = steps, n_groups(q.shape[1])
+        self.steps, self.groups = steps, steps.groups
         self.queries, self.values = q.transpose(0, 1).contiguous(), v.transpose(0, 1).contiguous()
         self.keys = k.permute(1, 2, 0).contiguous()
         self.channels = self.groups * q.shape[1]

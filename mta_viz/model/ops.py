@@ -103,13 +103,14 @@ def masked_softmax(scores: Maps, future: Future) -> Maps:
 
 
 @contextmanager
-def flushed_denormals(device: torch.device) -> Iterator[None]:
-    """Numbers below the smallest normal one count as 0 in this thread of a CPU, which is slow at them.
+def denormals_flushed(x: Tensor, *, wanted: bool = True) -> Iterator[None]:
+    """Numbers below the smallest normal one count as 0 in this thread, where `x` is on a CPU; no gradients.
 
-    The tails of a sharp softmax are full of them.
+    The tails of a sharp softmax are full of them, and each takes a CPU a hundred times as long.
     """
     smallest = torch.finfo(torch.float32).smallest_normal
-    if device.type != "cpu" or float(torch.tensor(smallest) / 2) == 0.0:  # as it is already
+    free = wanted and x.device.type == "cpu" and not torch.is_grad_enabled()
+    if not free or float(torch.tensor(smallest) / 2) == 0.0:  # it is so already
         yield
         return
     torch.set_flush_denormal(True)

@@ -109,7 +109,8 @@ class Prompt:
         self.channels = self.groups * q.shape[1]
         self.after = steps.post.reach if steps.post else 0
         self.before = self.after + (steps.pre.reach if steps.pre else 0)
-        self.memory = torch.empty(2, self.channels * (ROWS + self.before) * len(q))
+        rows = min(ROWS, -(-len(q) // self.groups)) + self.before
+        self.memory = torch.empty(2, self.channels * rows * len(q))
         self.unmixed = torch.eye(self.channels)
 
     def weighted(self, start: int, stop: int) -> Float[Tensor, "row head d"]:

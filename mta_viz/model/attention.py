@@ -145,8 +145,9 @@ class Attention(nn.Module):
             for taps in (self.kernel_pre, self.kernel_post)
         )
         steps = channels.Steps.of(self.config.n_heads, *kernels, self.head_pre, self.head_post)
-        prompts = [channels.Prompt(*each, steps) for each in zip(qkv.q, qkv.k, qkv.v, strict=True)]
         n_keys, parts = qkv.k.shape[1], []
+        memory = steps.memory(self.config.n_heads, n_keys)
+        prompts = [channels.Prompt(*each, steps, memory) for each in zip(qkv.q, qkv.k, qkv.v, strict=True)]
         step = min(steps.rows_at_once, self.slab_rows(1, n_keys))
         for start in range(0, n_keys, step):
             rows = self.rows(start, min(start + step, n_keys))

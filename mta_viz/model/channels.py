@@ -92,9 +92,20 @@ class Steps:
         """Of all groups."""
         return ROWS * self.groups
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How many rows before its own a group needs of the scores, and of the softmax."""
+        after = self.post.reach if self.post else 0
+        return after + (self.pre.reach if self.pre else 0), after
+
+    def memory(self, heads: int, n_tokens: int) -> Float[Tensor, "2 cells"]:
+        """For two maps at once; prompts of this length can share it, one after the other."""
+        rows = min(ROWS, -(-n_tokens // self.groups)) + self.reach[0]
+        return torch.empty(2, heads * self.groups * rows * n_tokens)
+
 
 class Prompt:
-    """One prompt's queries, keys and values at a layer, with memory for the maps of `ROWS` rows a group."""
+    """One prompt's queries, keys and values at a layer; its maps are written into `memory`."""
 
     def __init__(
         self,
@@ -102,15 +113,14 @@ class Prompt:
         k: Float[Tensor, "position kv_head d"],
         v: Float[Tensor, "position kv_head d"],
         steps: Steps,
+        memory: Float[Tensor, "2 cells"],
     ) -> None:
         self.steps, self.groups = steps, steps.groups
         self.queries, self.values = q.transpose(0, 1).contiguous(), v.transpose(0, 1).contiguous()
         self.keys = k.permute(1, 2, 0).contiguous()
         self.channels = self.groups * q.shape[1]
-        self.after = steps.post.reach if steps.post else 0
-        self.before = self.after + (steps.pre.reach if steps.pre else 0)
-        rows = min(ROWS, -(-len(q) // self.groups)) + self.before
-        self.memory = torch.empty(2, self.channels * rows * len(q))
+        self.before, self.after = steps.reach
+        self.memory = memory
         self.unmixed = torch.eye(self.channels)
 
     def weighted(self, start: int, stop: int) -> Float[Tensor, "row head d"]:

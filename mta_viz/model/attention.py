@@ -140,15 +140,13 @@ class Attention(nn.Module):
         return kernels and not looked_at and channels.suits(qkv.q)
 
     def _in_channels(self, qkv: QueryKeyValue, on_rows: OnRows | None) -> Heads:
-        kernels = (
-            None if taps is None else (taps, self.config.key_pad_left(taps.shape[2]))
-            for taps in (self.kernel_pre, self.kernel_post)
-        )
-        steps = channels.Steps.of(self.config.n_heads, *kernels, self.head_pre, self.head_post)
-        n_keys, parts = qkv.k.shape[1], []
-        memory = steps.memory(self.config.n_heads, n_keys)
+        n_keys, heads, parts = qkv.k.shape[1], self.config.n_heads, []
+        pre, post = self._taps(self.kernel_pre), self._taps(self.kernel_post)
+        steps = channels.Steps.of(heads, pre, post, self.head_pre, self.head_post)
+        # groups repeat the rows before them: more rows than of a slab pay
+        step = min(n_keys, channels.ROWS * steps.groups, 2 * self.slab_rows(1, n_keys))
+        memory = steps.memory(heads, n_keys, step)
         prompts = [channels.Prompt(*each, steps, memory) for each in zip(qkv.q, qkv.k, qkv.v, strict=True)]
-        step = min(steps.rows_at_once, self.slab_rows(1, n_keys))
         for start in range(0, n_keys, step):
             rows = self.rows(start, min(start + step, n_keys))
             with ops.denormals_flushed(qkv.q):
@@ -158,6 +156,9 @@ class Attention(nn.Module):
             if on_rows:
                 on_rows(rows.stop)
         return torch.cat(parts, dim=1)
+
+    def _taps(self, kernel: Tensor | None) -> channels.Taps | None:
+        return None if kernel is None else (kernel, self.config.key_pad_left(kernel.shape[2]))
 
     def stage_rows(
         self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False

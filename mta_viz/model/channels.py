@@ -88,19 +88,14 @@ class Steps:
         return cls(groups, *kernels, *mixings)  # type: ignore[arg-type]  # mypy takes each for either
 
     @property
-    def rows_at_once(self) -> int:
-        """Of all groups."""
-        return ROWS * self.groups
-
-    @property
     def reach(self) -> tuple[int, int]:
         """How many rows before its own a group needs of the scores, and of the softmax."""
         after = self.post.reach if self.post else 0
         return after + (self.pre.reach if self.pre else 0), after
 
-    def memory(self, heads: int, n_tokens: int) -> Float[Tensor, "2 cells"]:
-        """For two maps at once; prompts of this length can share it, one after the other."""
-        rows = min(ROWS, -(-n_tokens // self.groups)) + self.reach[0]
+    def memory(self, heads: int, n_tokens: int, at_once: int) -> Float[Tensor, "2 cells"]:
+        """For two maps of `at_once` rows; prompts of this length can share it, one after the other."""
+        rows = -(-at_once // self.groups) + self.reach[0]
         return torch.empty(2, heads * self.groups * rows * n_tokens)
 
 
@@ -124,7 +119,7 @@ class Prompt:
         self.unmixed = torch.eye(self.channels)
 
     def weighted(self, start: int, stop: int) -> Float[Tensor, "row head d"]:
-        """Weighted values of the rows `[start, stop)`, at most `ROWS` for each group."""
+        """Weighted values of the rows `[start, stop)`, at most as many as `memory` is for."""
         count, steps = -(-(stop - start) // self.groups), self.steps
         maps = self._scores(start, count, stop)
         maps = steps.pre.convolved(maps) if steps.pre else maps
@@ -139,18 +134,18 @@ class Prompt:
         places = torch.arange(n_rows) + count * torch.arange(self.groups)[:, None] + start - self.before
         # what stands in for rows outside the prompt is set to 0, or dropped in the end
         queries = self.queries.index_select(1, places.flatten().clamp(0, n_tokens - 1))
-        scores = self._memory(0, heads, self.groups * n_rows, n_keys)
+        scores = self._beside(queries, heads, self.groups * n_rows, n_keys)
         torch.bmm(
             queries.view(kv_heads, -1, d), self.keys[:, :, :n_keys], out=scores.view(kv_heads, -1, n_keys)
         )
-        maps = self._memory(1, n_rows, n_keys, self.channels)
+        maps = self._beside(scores, n_rows, n_keys, self.channels)
         # a product with the identity transposes in half the time of a copy, and divides on the way
         apart = scores.view(self.channels, -1).t()
         torch.mm(apart, self.unmixed / d**0.5, out=maps.view(-1, self.channels))
         return self._zero_future(maps, start, count, self.before)
 
     def _mixed(self, maps: Maps, mixing: Float[Tensor, "channel channel"]) -> Maps:
-        mixed = self._memory(1, *maps.shape)
+        mixed = self._beside(maps, *maps.shape)
         torch.mm(maps.flatten(0, 1), mixing.t(), out=mixed.view(-1, self.channels))
         return mixed
 
@@ -158,13 +153,13 @@ class Prompt:
         """Over each query's own and earlier keys; 0 elsewhere and in rows before position 0."""
         band, most = self._band(maps, start, count, self.after, _INFINITE)
         torch.minimum(band, most, out=band)
-        weights = torch.softmax(maps, 1, out=self._memory(0, *maps.shape))
+        weights = torch.softmax(maps, 1, out=self._beside(maps, *maps.shape))
         return self._zero_before(weights, start, count, self.after)
 
     def _values(self, maps: Maps) -> Float[Tensor, "_row head d"]:
         (n_rows, n_keys, _), (kv_heads, _, d) = maps.shape, self.values.shape
         mixing = self.unmixed if self.steps.head_post is None else self.steps.head_post
-        pattern = self._memory(1, kv_heads, self.channels // kv_heads * n_rows, n_keys)
+        pattern = self._beside(maps, kv_heads, self.channels // kv_heads * n_rows, n_keys)
         torch.mm(mixing, maps.flatten(0, 1).t(), out=pattern.view(self.channels, -1))
         z = torch.bmm(pattern, self.values[:, :n_keys])
         return z.view(-1, self.groups * n_rows, d).transpose(0, 1)
@@ -192,7 +187,9 @@ class Prompt:
                 maps[:missing, :, group :: self.groups] = 0.0
         return maps
 
-    def _memory(self, which: int, *shape: int) -> Tensor:
+    def _beside(self, maps: Tensor, *shape: int) -> Tensor:
+        """Memory that `maps` do not lie in."""
+        which = int(maps.data_ptr() == self.memory.data_ptr())
         return self.memory[which, : math.prod(shape)].view(shape)
 
 

@@ -16,6 +16,7 @@ FULL = MTAOptions(pre_kernel=(6, 11), post_kernel=(4, 3), head_pre=True, head_po
 CASES = {
     "full": (8, 8, FULL),
     "shared keys": (8, 2, FULL),
+    "mixing alone before": (4, 4, MTAOptions(post_kernel=(3, 3), head_pre=True)),
     "a head": (1, 1, MTAOptions(pre_kernel=(2, 4), pad_key="left")),
     "six heads": (6, 3, MTAOptions(post_kernel=(3, 4), pad_key="right", head_pre=True)),
     "more heads than channels": (

@@ -154,7 +154,10 @@ class Prompt:
         band, most = self._band(maps, start, count, self.after, _INFINITE)
         torch.minimum(band, most, out=band)
         weights = torch.softmax(maps, 1, out=self._beside(maps, *maps.shape))
-        return self._zero_before(weights, start, count, self.after)
+        for group in range(self.groups):
+            missing = max(self.after - start - group * count, 0)
+            weights[:missing, :, group :: self.groups] = 0.0  # a softmax of nothing is NaN
+        return weights
 
     def _values(self, maps: Maps) -> Float[Tensor, "_row head d"]:
         (n_rows, n_keys, _), (kv_heads, _, d) = maps.shape, self.values.shape
@@ -168,7 +171,7 @@ class Prompt:
         """In place; what is not finite becomes NaN."""
         band, kept = self._band(maps, start, count, reach, _FACTOR)
         torch.mul(band, kept, out=band)
-        return self._zero_before(maps, start, count, reach)
+        return maps
 
     def _band(
         self, maps: Maps, start: int, count: int, reach: int, values: tuple[float, float]
@@ -179,13 +182,6 @@ class Prompt:
         band = maps[:, seen_by_all:]
         table = _table(len(maps), count, self.groups, self.channels // self.groups, values)
         return band, table[:, seen_by_all - first - 1 :][:, : band.shape[1]]
-
-    def _zero_before(self, maps: Maps, start: int, count: int, reach: int) -> Maps:
-        for group in range(self.groups):
-            missing = reach - start - group * count
-            if missing > 0:
-                maps[:missing, :, group :: self.groups] = 0.0
-        return maps
 
     def _beside(self, maps: Tensor, *shape: int) -> Tensor:
         """Memory that `maps` do not lie in."""

@@ -49,6 +49,7 @@ def test_values_are_those_of_one_slab(
     with torch.no_grad():
         qkv = attention.project(3 * torch.randn(2, n_tokens, 12))
         want = attention.attend_rows(qkv, attention.rows(0, n_tokens))
+        monkeypatch.delattr(Attention, "attend_rows")  # the way out where numbers are not finite
         torch.testing.assert_close(attention.attend(qkv), want, rtol=0, atol=2e-6 * float(want.abs().max()))
 
 

@@ -35,25 +35,33 @@ def after_layer(model: HookedMTA, resid: Resid, layer: int) -> Resid:
 
 
 def last_logits(model: HookedMTA, resid: Resid, layer: int, n_last: int) -> Float[Tensor, "batch last vocab"]:
-    """Logits of the last `n_last` positions, from the residual stream entering `layer`, float32.
+    """Logits of the last `n_last` positions, from the residual stream entering `layer`, float32."""
+    for above in range(layer, model.config.n_layers):
+        resid = after_layer(model, resid, above)
+    with model.lock, torch.no_grad():
+        return model.logits(resid[:, -n_last:]).float()
+
+
+def end_logits_from(
+    model: HookedMTA, resid: Resid, layer: int, n_last: int
+) -> Float[Tensor, "batch last vocab"]:
+    """`last_logits` in the least time; `layer` is one of the model's.
 
     Of the last layer only these positions' rows are computed, since no other reaches the logits;
     the last bits may differ from a whole pass.
     """
-    n_layers = model.config.n_layers
-    for below in range(layer, n_layers - 1):
+    for below in range(layer, model.config.n_layers - 1):
         resid = after_layer(model, resid, below)
     with model.lock, torch.no_grad():
         set_threads(model.config, resid.shape[1], batch=resid.shape[0])
-        last = model.blocks[-1].last_rows(resid, n_last) if layer < n_layers else resid[:, -n_last:]
-        return model.logits(last).float()
+        return model.logits(model.blocks[-1].last_rows(resid, n_last)).float()
 
 
 def end_logits(
     model: HookedMTA, ids: Int[Tensor, "batch position"], n_last: int
 ) -> Float[Tensor, "batch last vocab"]:
-    """`last_logits` of whole prompts."""
-    return last_logits(model, embedded(model, ids), 0, n_last)
+    """`end_logits_from` of whole prompts."""
+    return end_logits_from(model, embedded(model, ids), 0, n_last)
 
 
 OfIds = Callable[[Int[Tensor, "batch position"]], Float[Tensor, " batch"]]

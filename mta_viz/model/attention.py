@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mta_viz.config import ModelConfig
-from mta_viz.model import ops
+from mta_viz.model import channels, ops
 from mta_viz.model.hooking import HookPoint
 from mta_viz.model.ops import Heads, KeyHeads, Maps, Resid
 from mta_viz.model.stages import Stage, layer_stages
@@ -24,7 +24,7 @@ from mta_viz.model.turns import pause
 GROUP_NORM_EPS = 1e-5  # fixed by the method, not the model's norm_eps
 # cells of one stage (batch x head x query x key) held at once without hooks: small maps stay in a
 # CPU's cache, a GPU needs enough of them to be busy
-SLAB_CELLS = {"cpu": 2**21, "cuda": 2**25}
+SLAB_CELLS = {"cpu": 2**20, "cuda": 2**25}
 GRADIENT_SLABS = 4
 _share = ContextVar("share", default=1)
 
@@ -115,6 +115,8 @@ class Attention(nn.Module):
 
     def attend(self, qkv: QueryKeyValue, on_rows: OnRows | None = None) -> Heads:
         """Values weighted by the final weights, for every query of a whole prompt."""
+        if self._fits_channels(qkv):
+            return self._in_channels(qkv, on_rows)
         batch, n_keys = qkv.k.shape[:2]
         hooked = self.has_stage_hooks
         step = n_keys if hooked else self.slab_rows(batch, n_keys)
@@ -129,11 +131,39 @@ class Attention(nn.Module):
 
     def attend_rows(self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False) -> Heads:
         """Weighted values of some rows; keys after the last row are never touched."""
-        for _, maps in self.stage_rows(qkv, rows, hooked=hooked):
-            pattern = maps  # the last one is the pattern; earlier ones are let go
-        z = ops.weighted_values(pattern, qkv.v[:, : rows.stop])
+        with ops.denormals_flushed(qkv.q, wanted=not hooked):
+            for _, maps in self.stage_rows(qkv, rows, hooked=hooked):
+                pattern = maps  # the last one is the pattern; earlier ones are let go
+            z = ops.weighted_values(pattern, qkv.v[:, : rows.stop])
         patches = self.patches.get("hook_z")
         return ops.with_heads(z.transpose(1, 2), patches, rows.start).transpose(1, 2) if patches else z
+
+    def _fits_channels(self, qkv: QueryKeyValue) -> bool:
+        """Whether `channels.py` can compute it: kernels, float32 on a CPU, nothing to be seen or replaced."""
+        kernels = self.kernel_pre is not None or self.kernel_post is not None
+        looked_at = self.has_stage_hooks or self.patches or torch.is_grad_enabled()
+        return kernels and not looked_at and channels.suits(qkv.q)
+
+    def _in_channels(self, qkv: QueryKeyValue, on_rows: OnRows | None) -> Heads:
+        n_keys, heads, parts = qkv.k.shape[1], self.config.n_heads, []
+        pre, post = self._taps(self.kernel_pre), self._taps(self.kernel_post)
+        steps = channels.Steps.of(heads, pre, post, self.head_pre, self.head_post)
+        # groups repeat the rows before them: more rows than of a slab pay
+        step = min(n_keys, channels.ROWS * steps.groups, 2 * self.slab_rows(1, n_keys))
+        memory = steps.memory(heads, n_keys, step)
+        prompts = [channels.Prompt(*each, steps, memory) for each in zip(qkv.q, qkv.k, qkv.v, strict=True)]
+        for start in range(0, n_keys, step):
+            rows = self.rows(start, min(start + step, n_keys))
+            with ops.denormals_flushed(qkv.q):
+                z = torch.stack([prompt.weighted(rows.start, rows.stop) for prompt in prompts])
+            # a number that is not finite spreads to the rows beside it: there only slabs are right
+            parts.append(z if z.sum().isfinite() else self.attend_rows(qkv, rows))
+            if on_rows:
+                on_rows(rows.stop)
+        return torch.cat(parts, dim=1)
+
+    def _taps(self, kernel: Tensor | None) -> channels.Taps | None:
+        return None if kernel is None else (kernel, self.config.key_pad_left(kernel.shape[2]))
 
     def stage_rows(
         self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False

@@ -5,7 +5,8 @@ the steps (attention.py).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -47,10 +48,9 @@ def rotary_frequencies(
 def rotary(x: Heads, positions: Int[Tensor, " position"], turns: Float[Tensor, " pair"]) -> Heads:
     """Rotary embedding on interleaved pairs (2i, 2i+1), angle position * turns[i], in float32."""
     angle = positions.to(torch.float64)[:, None] * turns
-    cos, sin = angle.cos().float()[:, None], angle.sin().float()[:, None]
-    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-    rotated = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
-    return rotated.flatten(-2).to(x.dtype)
+    turned = torch.complex(angle.cos().float(), angle.sin().float())[:, None]
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * turned).flatten(-2).to(x.dtype)
 
 
 def attention_scores(q: Heads, k: KeyHeads) -> Maps:
@@ -100,6 +100,24 @@ def mix_heads(maps: Maps, mixing: Mixing) -> Maps:
 def masked_softmax(scores: Maps, future: Future) -> Maps:
     """Softmax over keys <= query, in float32, cast back; future cells are exactly 0."""
     return scores.float().masked_fill(future, -torch.inf).softmax(dim=-1).to(scores.dtype)
+
+
+@contextmanager
+def denormals_flushed(x: Tensor, *, wanted: bool = True) -> Iterator[None]:
+    """Numbers below the smallest normal one count as 0 in this thread, where `x` is on a CPU; no gradients.
+
+    The tails of a sharp softmax are full of them, and each takes a CPU a hundred times as long.
+    """
+    smallest = torch.finfo(torch.float32).smallest_normal
+    free = wanted and x.device.type == "cpu" and not torch.is_grad_enabled()
+    if not free or float(torch.tensor(smallest) / 2) == 0.0:  # it is so already
+        yield
+        return
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def weighted_values(pattern: Maps, v: KeyHeads) -> Heads:

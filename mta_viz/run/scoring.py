@@ -42,19 +42,26 @@ def last_logits(model: HookedMTA, resid: Resid, layer: int, n_last: int) -> Floa
         return model.logits(resid[:, -n_last:]).float()
 
 
-def end_logits(
-    model: HookedMTA, ids: Int[Tensor, "batch position"], n_last: int
+def end_logits_from(
+    model: HookedMTA, resid: Resid, layer: int, n_last: int
 ) -> Float[Tensor, "batch last vocab"]:
-    """Logits of the last `n_last` positions of whole prompts, float32, in the least time.
+    """`last_logits` in the least time; `layer` is one of the model's.
 
     Of the last layer only these positions' rows are computed, since no other reaches the logits;
     the last bits may differ from a whole pass.
     """
-    resid = embedded(model, ids)
-    for below in range(model.config.n_layers - 1):
+    for below in range(layer, model.config.n_layers - 1):
         resid = after_layer(model, resid, below)
     with model.lock, torch.no_grad():
+        set_threads(model.config, resid.shape[1], batch=resid.shape[0])
         return model.logits(model.blocks[-1].last_rows(resid, n_last)).float()
+
+
+def end_logits(
+    model: HookedMTA, ids: Int[Tensor, "batch position"], n_last: int
+) -> Float[Tensor, "batch last vocab"]:
+    """`end_logits_from` of whole prompts."""
+    return end_logits_from(model, embedded(model, ids), 0, n_last)
 
 
 OfIds = Callable[[Int[Tensor, "batch position"]], Float[Tensor, " batch"]]

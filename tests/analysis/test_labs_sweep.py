@@ -109,6 +109,24 @@ def test_the_quick_pass_gives_the_logits_of_the_whole_one(model, n_last):
     assert torch.allclose(end_logits(one_layer, ids, n_last), score(one_layer, ids)[:, -n_last:], atol=1e-5)
 
 
+def test_a_batch_gives_what_its_samples_give_alone(model):
+    """Whatever stands after a shorter answer."""
+    samples = [make_needle_sample(model.tokenizer, NeedleTask(2, 300, 50), seed) for seed in range(6)]
+    ids = answers.with_answers(samples)
+    n_last = ids.shape[1] - len(samples[0].tokens) + 1
+    other, together = ids.clone(), end_logits(model, ids, n_last)
+    for row, sample in enumerate(samples):
+        n_answer = len(sample.answer_ids)
+        alone = torch.tensor([sample.tokens.ids + sample.answer_ids])
+        want = end_logits(model, alone, n_answer + 1)
+        torch.testing.assert_close(together[row : row + 1, : n_answer + 1], want, rtol=0, atol=1e-5)
+        other[row, alone.shape[1] :] = 77
+    assert not torch.equal(other, ids)
+    kept = [len(sample.answer_ids) + 1 for sample in samples]
+    changed = end_logits(model, other, n_last)
+    assert all(torch.equal(changed[row, :n], together[row, :n]) for row, n in enumerate(kept))
+
+
 def test_digits():
     assert digits(" 417. The") == "417" and digits("the 4") == "" and digits("") == ""
 

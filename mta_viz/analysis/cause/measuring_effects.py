@@ -19,7 +19,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.scoring import after_layer, embedded, last_logits
+from mta_viz.run.scoring import after_layer, embedded, end_logits_from
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
 
 
@@ -93,7 +93,7 @@ def outcome(
     right: list[bool] = []
     log_probability: list[float] = []
     for resid, batch in zip(residuals, batches, strict=True):
-        logits = last_logits(model, resid, layer, batch.n_last)
+        logits = end_logits_from(model, resid, layer, batch.n_last)
         right += batch.right(logits.argmax(-1))
         log_probability += gold_log_probabilities(logits, batch.answers)
     return Outcome(tuple(right), tuple(log_probability))

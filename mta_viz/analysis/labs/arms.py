@@ -93,16 +93,16 @@ class Arms:
         first, *others = self.by_name
         return tuple(filter(None, (self._difference(first, other) for other in others)))
 
-    def _difference(self, *arms: str) -> Difference | None:
-        first, second = ({run.seed: run.right for run in self.by_name[arm] if run.right} for arm in arms)
-        seeds = sorted(first.keys() & second.keys())
+    def _difference(self, first: str, second: str) -> Difference | None:
+        arms = [{run.seed: run.right for run in self.by_name[arm] if run.right} for arm in (first, second)]
+        seeds = sorted(arms[0].keys() & arms[1].keys())
         if not seeds:
             return None
-        changes = np.array([np.subtract(first[seed], second[seed], dtype=float) for seed in seeds])
+        changes = np.array([np.subtract(arms[0][seed], arms[1][seed], dtype=float) for seed in seeds])
         low, high = mean_interval(changes.mean(0), (-1.0, 1.0))
         ends = np.stack(mean_interval(changes.T, (-1.0, 1.0)), 1)
         each = zip(seeds, changes.mean(1).tolist(), *ends.T.tolist(), strict=True)
-        return Difference(*arms, float(changes.mean()), (float(low), float(high)), tuple(each))
+        return Difference(first, second, float(changes.mean()), (float(low), float(high)), tuple(each))
 
     def table(self) -> Table:
         """A row a run; after an arm's runs one of all their answers together, numbers of runs as means."""

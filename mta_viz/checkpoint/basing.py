@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mta_viz.checkpoint.adapter import ADAPTER, AdapterBase, StoredAdapter, open_adapter
+from mta_viz.checkpoint.installed import PACKAGE, installed_base
 from mta_viz.checkpoint.locate import adapter_file, locate, sha256
 from mta_viz.checkpoint.reading import Found, find_checkpoints, read_checkpoint, read_summary
 from mta_viz.checkpoint.relatives import model_roots, run_folder
@@ -18,7 +19,10 @@ from mta_viz.errors import CheckpointError
 from mta_viz.printed import printable
 
 NO_BASE: tuple[Format, ...] = ("adapter", "kernels", "params")
-LOOKED_IN = "where it lay then, in the adapter's folder and the folders there, and among the models"
+LOOKED_IN = (
+    "where it lay then, in the adapter's folder and the folders there, among the models, and in the package "
+    f"{PACKAGE}"
+)
 Progress = Callable[[float], None]
 
 
@@ -88,7 +92,8 @@ def find_base(adapter: StoredAdapter, roots: Sequence[Path] | None = None) -> Pa
             with suppress(CheckpointError, OSError, ValueError):
                 return checked_base(adapter, place)
     near = [model for folder in _folders_near(adapter.file) for model in _models_in(folder)]
-    far = find_checkpoints(model_roots() if roots is None else roots).found
+    installed = filter(None, [installed_base()])
+    far = find_checkpoints([*(model_roots() if roots is None else roots), *installed]).found
     for model in sorted((*near, *far), key=lambda model: model.path.name != name):
         if model.path not in places and _may_be_base(model, adapter.config):
             places.add(model.path)

@@ -33,6 +33,7 @@ def add_flags(parser: ArgumentParser) -> None:
     )
     add("--heads", action="store_true", help="measure every head switched off as well")
     add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
+    add("--length", type=positive, metavar="T", help="tokens a prompt (default: half the trained)")
     about = "default: effects.json (effects-own-tap.json ...) beside the weights; the app reads it"
     add_file(parser, "--out", about, force="overwrite a file of another measurement", out_is="results")
 
@@ -56,7 +57,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
     check_output(file, force=True)
     name = task_of(arguments)
     setting, batches = task_batches(
-        model, arguments.task, arguments.samples, arguments.seed, usual=SAMPLES[name]
+        model,
+        arguments.task,
+        arguments.samples,
+        arguments.seed,
+        usual=SAMPLES[name],
+        length=arguments.length,
     )
     wanted = Effects(
         sha256(path),

@@ -11,7 +11,7 @@ from mta_viz.analysis.labs.cards import card_score, trained_for
 from mta_viz.analysis.labs.needle import needle_score
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.intervals import accuracy_interval
+from mta_viz.tasks.intervals import accuracy_interval, paired_change_interval
 from mta_viz.tasks.needles import NeedleTask
 from mta_viz.training.finetune_measure import Measured, compared
 
@@ -70,6 +70,20 @@ def test_arms_are_read_as_the_benchmark_writes_them_and_their_seeds_are_put_toge
     ]
     assert table[2]["low"] == accuracy_interval(14, 20)[0] and table[2]["steps"] == 100.5
     assert (table[2]["perplexity_before: grammar"], table[2]["perplexity_after: grammar"]) == (5.0, 11.0)
+
+
+def test_arms_are_compared_on_the_same_samples_seed_by_seed(tmp_path):
+    first, second = [True, True, True, False], [False, False, True, True]
+    right = {("6x11", 0): first, ("6x11", 1): second, ("norms", 0): second}
+    written = [row | {"right": right[row["arm"], row["seed"]]} for row in rows()]
+    (tmp_path / "arms.json").write_text(json.dumps(written))
+    (difference,) = read_arms(tmp_path / "arms.json").differences()
+    ((seed, mean, *ends),) = difference.seeds  # seed 1 is of one arm alone
+    assert (difference.first, difference.second, seed) == ("6x11", "norms", 0)
+    assert mean == difference.mean == 0.25 and tuple(ends) == pytest.approx(difference.ends)
+    assert difference.ends == pytest.approx(paired_change_interval(second, first))
+    (tmp_path / "arms.json").write_text(json.dumps(rows()))
+    assert read_arms(tmp_path / "arms.json").differences() == ()  # which samples are right is not known
 
 
 def test_arms_lie_in_an_adapters_folder_or_over_one_of_them(tmp_path):

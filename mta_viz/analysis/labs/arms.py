@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from mta_viz.analysis.kernels.finetuning import Answers, Perplexity
 from mta_viz.analysis.labs.cards import counted
 from mta_viz.analysis.labs.needle import NeedleScore
@@ -18,6 +20,7 @@ from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.validate import Measured, from_data
 from mta_viz.errors import ConfigError
 from mta_viz.tables import Row, Table
+from mta_viz.tasks.intervals import mean_interval
 
 FILE = "arms.json"
 SPENT = ("parameters_trained", "steps", "seconds")
@@ -25,7 +28,11 @@ SPENT = ("parameters_trained", "steps", "seconds")
 
 @dataclass(frozen=True)
 class ArmRun:
-    """One arm with one seed, base and result on the same held-out samples and texts."""
+    """One arm with one seed, base and result on the same held-out samples and texts.
+
+    `right`: which samples it answers right, in their order, which is that of all arms; () where that is not
+    known.
+    """
 
     arm: str
     seed: int
@@ -34,6 +41,7 @@ class ArmRun:
     seconds: Measured
     perplexity: Perplexity
     held_out: Answers
+    right: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         wrong = [
@@ -41,6 +49,31 @@ class ArmRun:
         ]
         if wrong:
             raise ConfigError([f"{wrong[0].right} of {wrong[0].n} samples are right"], subject=self.arm)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Share of the same samples that arm `first` has right less that of arm `second`.
+
+    `mean` over all seeds that both have, `ends` of its 95 % interval over samples; `seeds`: seed, difference
+    and ends of each.
+    """
+
+    first: str
+    second: str
+    mean: float
+    ends: tuple[float, float]
+    seeds: tuple[tuple[int, float, float, float], ...]
+
+    @property
+    def text(self) -> str:
+        """In points, with the interval and the seeds."""
+        low, high = (100 * end for end in self.ends)
+        seeds = ", ".join(f"{100 * mean:+.1f}" for _, mean, *_ in self.seeds)
+        return (
+            f"{self.first} less {self.second}, on the same samples: {100 * self.mean:+.1f} points (95 % "
+            f"{low:+.1f} to {high:+.1f}; by seed {seeds})"
+        )
 
 
 @dataclass(frozen=True)
@@ -54,6 +87,22 @@ class Arms:
         """The runs by their arms, in the order of the file."""
         names = dict.fromkeys(run.arm for run in self.runs)
         return {name: tuple(run for run in self.runs if run.arm == name) for name in names}
+
+    def differences(self) -> tuple[Difference, ...]:
+        """The first arm beside each other one that has seeds of it; none where samples are not known."""
+        first, *others = self.by_name
+        return tuple(filter(None, (self._difference(first, other) for other in others)))
+
+    def _difference(self, first: str, second: str) -> Difference | None:
+        arms = [{run.seed: run.right for run in self.by_name[arm] if run.right} for arm in (first, second)]
+        seeds = sorted(arms[0].keys() & arms[1].keys())
+        if not seeds:
+            return None
+        changes = np.array([np.subtract(arms[0][seed], arms[1][seed], dtype=float) for seed in seeds])
+        low, high = mean_interval(changes.mean(0), (-1.0, 1.0))
+        ends = np.stack(mean_interval(changes.T, (-1.0, 1.0)), 1)
+        each = zip(seeds, changes.mean(1).tolist(), *ends.T.tolist(), strict=True)
+        return Difference(first, second, float(changes.mean()), (float(low), float(high)), tuple(each))
 
     def table(self) -> Table:
         """A row a run; after an arm's runs one of all their answers together, numbers of runs as means."""

@@ -387,3 +387,8 @@ class KernelArms(NamedFigure[Arms]):
     def draw(self, source: Source, result: Arms) -> Figure:
         """An arm a line."""
         return plots.arms_chart(result)
+
+    def caption(self, source: Source, result: Arms) -> str:
+        """How to read it, and how much more the first arm has right than each other on the same samples."""
+        more = "; ".join(difference.text for difference in result.differences())
+        return f"{self.words} {more}." if more else self.words

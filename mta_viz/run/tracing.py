@@ -20,6 +20,7 @@ from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.attention import Attention, QueryKeyValue
 from mta_viz.model.editing import Sources, edited
 from mta_viz.model.interventions import Intervention, PatchHead
+from mta_viz.model.backends import Backend
 from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.run.cost import multiply_adds
@@ -76,12 +77,24 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
     tokens = tokenize(model, prompt)
     with model.lock, torch.no_grad():
         set_threads(model.config, len(tokens))
-        resid = model.embed(as_batch(model, tokens.ids))
-        residuals = [resid[0].float()]
-        for layer, block in enumerate(model.blocks):
-            resid = block(resid, _row_progress(progress, layer, model.config.n_layers, len(tokens)))
-            residuals.append(resid[0].float())
-    return Trace(tokens, torch.stack(residuals), model)
+        residuals, backends = captured(model, as_batch(model, tokens.ids), progress)
+    return Trace(tokens, residuals, model, backends=backends)
+
+
+def captured(
+    model: HookedMTA, ids: Int[Tensor, "1 position"], progress: Progress | None = None
+) -> tuple[Float[Tensor, "depth position d_model"], tuple[Backend, ...]]:
+    """What `capture` keeps: residuals, and how each layer was computed. Nothing is waited for, so that a CUDA
+    graph can hold it; whoever calls holds the model's lock, without gradients.
+    """
+    resid, backends = model.embed(ids), list[Backend]()
+    residuals = resid.new_empty((model.config.n_layers + 1, *resid.shape[1:]), dtype=torch.float32)
+    residuals[0] = resid[0]
+    for layer, block in enumerate(model.blocks):
+        backends.append(block.attn.backend(resid))
+        resid = block(resid, _row_progress(progress, layer, model.config.n_layers, ids.shape[1]))
+        residuals[layer + 1] = resid[0]
+    return residuals, tuple(backends)
 
 
 def progress_within(progress: Progress | None, start: float, share: float) -> Progress:

@@ -1,0 +1,426 @@
+"""Multi-token attention of one layer as Triton kernels: what CUDA computes when nobody asks for a map.
+
+The steps are attention.py's, to rounding. Rows are computed in slabs of one or two buffers [batch x head, row,
+column], tiles of masked cells are skipped, and half precision keeps its maps in float16, whose rounding is an
+eighth of bfloat16's; probabilities are kept times 256, so that small ones keep their digits.
+
+A buffer's row r is query `first + r`, its column c key `c - offset`: a convolution is then
+out[r, c] = sum_ab kernel[a, b] maps[r + a, c + b] with aligned loads, and moves `first` and `offset` on.
+Future cells that a convolution's outputs read are written as 0; all others are only finite.
+Owns no choice of when to run: that is paths.py's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.model.ops import Heads, KeyHeads, Kernels, Mixing
+
+SLAB_CELLS = 2**26  # batch x head x row x column of one buffer
+COLUMNS = 256  # a buffer's width is a multiple of this
+TALL, WIDE = 4, 16  # a patch of the convolution: rows and columns that one row of its matrix product gives
+PATCHES = (16, 8)  # patches of a tile, down and across
+WIDEST = 112  # of a kernel, in keys
+PROBABILITY = 256.0  # what float16 holds for 1
+LARGEST = 65504.0  # of float16
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A key-query kernel [head, c_q, c_k] and how many keys it reaches back."""
+
+    taps: Kernels
+    pad_left: int
+
+    @property
+    def reach(self) -> int:
+        """Earlier rows it reads."""
+        return self.taps.shape[1] - 1
+
+    @property
+    def margin(self) -> int:
+        """How far past the diagonal of a row its outputs may read."""
+        return self.taps.shape[1] + self.taps.shape[2]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a layer does between its scores and its values, each step optional."""
+
+    pre: Kernel | None
+    head_pre: Mixing | None
+    post: Kernel | None
+    head_post: Mixing | None
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    """Maps of a slab: `rows` of them in use, row 0 is query `first`, column `offset` key 0."""
+
+    maps: Float[Tensor, "item row column"]
+    first: int
+    offset: int
+    rows: int
+
+
+def weighted_values(
+    q: Heads, k: KeyHeads, v: KeyHeads, steps: Steps, on_rows: Callable[[int], None] | None = None
+) -> Heads:
+    """Values weighted by the final weights, of every query of whole prompts on a CUDA device.
+
+    `on_rows(stop)` says that the work for rows before `stop` is on its way.
+    """
+    batch, n_tokens, heads, _ = q.shape
+    kernels = [kernel for kernel in (steps.pre, steps.post) if kernel]
+    reach, offset = sum(kernel.reach for kernel in kernels), sum(kernel.pad_left for kernel in kernels)
+    widest = max((_window(kernel) for kernel in kernels), default=0)
+    columns = _up(n_tokens + offset + widest + PATCHES[1] * WIDE, COLUMNS) if kernels else _up(n_tokens, COLUMNS)
+    most = max(SLAB_CELLS // (batch * heads * columns), 64)
+    step = -(-n_tokens // -(-n_tokens // most))  # slabs of equal height
+    tall = PATCHES[0] * TALL
+    shape = (batch * heads, _up(step + reach, tall) + _up(reach + TALL, tall), columns)
+    dtype = torch.float32 if q.dtype == torch.float32 else torch.float16
+    # a kernel's zero taps still multiply what lies there, so it must be finite
+    make = q.new_zeros if kernels else q.new_empty
+    buffers = [make(shape, dtype=dtype) for _ in range(2 if kernels else 1)]
+    values = v if v.dtype == dtype else v.clamp(-LARGEST, LARGEST).to(dtype)
+    out = q.new_empty(batch, n_tokens, heads, v.shape[-1])
+    for start in range(0, n_tokens, step):
+        stop = min(start + step, n_tokens)
+        scores = _Buffer(buffers[0], start - reach, offset, stop - start + reach)
+        _values_into(out, _pattern(scores, buffers[-1], q, k, steps), values)
+        if on_rows:
+            on_rows(stop)
+    return out
+
+
+def _pattern(scores: _Buffer, other: Tensor, q: Heads, k: KeyHeads, steps: Steps) -> _Buffer:
+    """The final weights of a slab, times what `_scale` says."""
+    pre, post = steps.pre, steps.post
+    _scores_into(scores, q, k, pre.margin if pre else 0, causal=pre is not None)
+    maps = scores
+    if pre:
+        maps, other = _convolved(maps, other, pre), maps.maps
+    margin, mixing = (post.margin, None) if post else (0, steps.head_post)
+    _finish_rows(maps, len(q), steps.head_pre, mixing, margin=margin, softmax=True)
+    if post:
+        maps = _convolved(maps, other, post)
+        if steps.head_post is not None:
+            _finish_rows(maps, len(q), None, steps.head_post, margin=0, softmax=False)
+    return maps
+
+
+def _scores_into(scores: _Buffer, q: Heads, k: KeyHeads, margin: int, *, causal: bool) -> None:
+    heads, d = q.shape[2:]
+    rows, columns = (64, 128) if q.dtype != torch.float32 else (32, 32)
+    width = scores.first + scores.rows + scores.offset + margin
+    grid = (_tiles(min(width, scores.maps.shape[2]), columns), _tiles(scores.rows, rows), len(scores.maps))
+    wide, rest = _widths(d)
+    _scores[grid](
+        q, k, scores.maps, q.shape[1], scores.first, scores.offset, margin, d**-0.5,
+        *q.stride()[:3], *k.stride()[:3], *scores.maps.stride()[:2],
+        heads, heads // k.shape[2], d, wide, rest, causal, rows, columns, num_warps=4,
+    )  # fmt: skip
+
+
+def _convolved(maps: _Buffer, into: Tensor, kernel: Kernel) -> _Buffer:
+    heads, c_q, _ = kernel.taps.shape
+    out = _Buffer(into, maps.first + kernel.reach, maps.offset - kernel.pad_left, maps.rows - kernel.reach)
+    down, across = PATCHES if into.dtype == torch.float16 else (8, 4)
+    window, tall, wide = _window(kernel), down * TALL, across * WIDE
+    width = min(out.first + out.rows + out.offset, into.shape[2])
+    _convolve[_tiles(width, wide), _tiles(out.rows, tall), len(into)](
+        maps.maps, _toeplitz(kernel, window).to(into.dtype), into, out.first, out.offset,
+        *into.stride()[:2], TALL + c_q - 1, heads, window, TALL, WIDE, down, across, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+def _finish_rows(
+    maps: _Buffer, batch: int, before: Mixing | None, after: Mixing | None, *, margin: int, softmax: bool
+) -> None:
+    """Mixing, softmax, mixing of every row in place; with neither softmax nor `before`, mixing `after` alone."""
+    heads = len(maps.maps) // batch
+    padded = max(16, triton.next_power_of_2(heads))
+    matrices = [_whole(mixing, heads, padded).to(maps.maps.dtype) for mixing in (before, after) if mixing is not None]
+    columns = min(max(4096 // padded, 32), COLUMNS)
+    scale = PROBABILITY if maps.maps.dtype == torch.float16 and softmax else 1.0
+    _rows[maps.rows, batch](
+        maps.maps, matrices[0] if matrices else maps.maps, matrices[-1] if matrices else maps.maps, scale,
+        maps.first, maps.offset, margin, *maps.maps.stride()[:2],
+        heads, padded, before is not None, softmax, after is not None, columns, num_warps=4,
+    )  # fmt: skip
+
+
+def _values_into(out: Heads, maps: _Buffer, v: KeyHeads) -> None:
+    heads, d = v.shape[2], v.shape[3]
+    rows, keys = (64, 64) if v.dtype != torch.float32 else (32, 32)
+    wide, rest = _widths(d)
+    _values[_tiles(maps.rows, rows), len(maps.maps)](
+        maps.maps, v, out, v.shape[1], maps.first, maps.rows, 1 / _scale(v.dtype),
+        *maps.maps.stride()[:2], *v.stride()[:3], *out.stride()[:3],
+        out.shape[2], out.shape[2] // heads, d, wide, rest, rows, keys, num_warps=4, num_stages=3,
+    )  # fmt: skip
+
+
+def _scale(dtype: torch.dtype) -> float:
+    return PROBABILITY if dtype == torch.float16 else 1.0
+
+
+def _tiles(n: int, size: int) -> int:
+    return -(-n // size)
+
+
+def _up(n: int, multiple: int) -> int:
+    return _tiles(n, multiple) * multiple
+
+
+def _widths(d: int) -> tuple[int, int]:
+    """d as a power of 2 and the rest: 96 is 64 and 32, without the waste of 128."""
+    wide = max(16, triton.next_power_of_2(d + 1) // 2)
+    return wide, max(16, triton.next_power_of_2(d - wide)) if d > wide else 0
+
+
+def _window(kernel: Kernel) -> int:
+    """Columns that a patch reads: at least WIDE + c_k - 1."""
+    return triton.next_power_of_2(WIDE + kernel.taps.shape[2] - 1)
+
+
+def _whole(mixing: Mixing, heads: int, padded: int) -> Float[Tensor, "target source"]:
+    """Groups as one matrix over all heads, with rows and columns of zeros up to `padded`."""
+    return F.pad(torch.block_diag(*mixing), (0, padded - heads, 0, padded - heads))
+
+
+def _toeplitz(kernel: Kernel, window: int) -> Float[Tensor, "head row window cell"]:
+    """What each cell of a patch weighs each cell that the patch reads, row by row."""
+    heads, c_q, c_k = kernel.taps.shape
+    taps = F.pad(kernel.taps.flatten(1), (0, 1))  # the last is 0
+    return taps[:, _tap_of(c_q, c_k, window, kernel.taps.device)]
+
+
+@lru_cache(maxsize=16)
+def _tap_of(c_q: int, c_k: int, window: int, device: torch.device) -> Tensor:
+    read, column = torch.arange(TALL + c_q - 1)[:, None, None, None], torch.arange(window)[:, None, None]
+    a, b = read - torch.arange(TALL)[:, None], column - torch.arange(WIDE)
+    inside = (a >= 0) & (a < c_q) & (b >= 0) & (b < c_k)
+    return torch.where(inside, a * c_k + b, c_q * c_k).flatten(2).to(device)
+
+
+@triton.jit
+def _narrowed(x, dtype: tl.constexpr):
+    """As `dtype`; float16 holds its largest number for what is larger."""
+    if dtype == tl.float16:
+        x = tl.clamp(x, -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
+    return x.to(dtype)
+
+
+@triton.jit
+def _times(a, b, total):
+    """total + a b; float32 in three products of the tensor cores, exact to its own rounding."""
+    return tl.dot(a, b, total, input_precision="tf32x3")
+
+
+@triton.jit
+def _scores(
+    q, k, out, n_tokens, first, offset, margin, scale,
+    q_batch, q_token, q_head, k_batch, k_token, k_head, out_item, out_row,
+    HEADS: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, REST: tl.constexpr,
+    CAUSAL: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    column, row, item = tl.program_id(0) * COLUMNS, tl.program_id(1) * ROWS, tl.program_id(2).to(tl.int64)
+    batch, head = item // HEADS, item % HEADS
+    queries, keys = first + row + tl.arange(0, ROWS), column - offset + tl.arange(0, COLUMNS)
+    first_key, last_query = column - offset, first + row + ROWS - 1
+    if first_key <= last_query + margin:
+        total = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
+        if first_key <= last_query:
+            q += batch * q_batch + head * q_head
+            k += batch * k_batch + head // SHARED * k_head
+            asked, there = (queries >= 0) & (queries < n_tokens), (keys >= 0) & (keys < n_tokens)
+            at = tl.arange(0, WIDE)
+            left = tl.load(q + queries[:, None] * q_token + at, asked[:, None] & (at < D), 0.0)
+            right = tl.load(k + keys * k_token + at[:, None], there & (at < D)[:, None], 0.0)
+            total = _times(left, right, total)
+            if REST > 0:
+                beyond = WIDE + tl.arange(0, REST)
+                left = tl.load(q + queries[:, None] * q_token + beyond, asked[:, None] & (beyond < D), 0.0)
+                right = tl.load(k + keys * k_token + beyond[:, None], there & (beyond < D)[:, None], 0.0)
+                total = _times(left, right, total)
+            total *= scale
+            if CAUSAL:
+                total = tl.where(keys <= queries[:, None], total, 0.0)
+        at_rows = (row + tl.arange(0, ROWS))[:, None] * out_row
+        at = out + item * out_item + at_rows + column + tl.arange(0, COLUMNS)
+        tl.store(at, _narrowed(total, out.dtype.element_ty))
+
+
+@triton.jit
+def _convolve(
+    maps, weights, out, first, offset, item_stride, row_stride, n_read,
+    HEADS: tl.constexpr, WINDOW: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr,
+):  # fmt: skip
+    """A row of the product is a patch of TALL x WIDE cells: the n_read x WINDOW cells it reads times Toeplitz weights."""
+    column, row, item = tl.program_id(0) * (ACROSS * WIDE), tl.program_id(1) * (DOWN * TALL), tl.program_id(2)
+    if column - offset <= first + row + DOWN * TALL - 1:
+        patch, cell, window = tl.arange(0, DOWN * ACROSS), tl.arange(0, TALL * WIDE), tl.arange(0, WINDOW)
+        down, across = row + patch // ACROSS * TALL, column + patch % ACROSS * WIDE
+        start = item.to(tl.int64) * item_stride
+        at = maps + start + down[:, None] * row_stride + across[:, None] + window
+        weights += item % HEADS * n_read * (WINDOW * TALL * WIDE)
+        at_weights = weights + window[:, None] * (TALL * WIDE) + cell
+        total = tl.zeros([DOWN * ACROSS, TALL * WIDE], dtype=tl.float32)
+        for read in range(n_read):
+            total = _times(
+                tl.load(at + read * row_stride), tl.load(at_weights + read * (WINDOW * TALL * WIDE)), total
+            )
+        at_rows, at_columns = down[:, None] + cell // WIDE, across[:, None] + cell % WIDE
+        tl.store(out + start + at_rows * row_stride + at_columns, _narrowed(total, out.dtype.element_ty))
+
+
+@triton.jit
+def _row_scores(at, matrix, valid, BEFORE: tl.constexpr):
+    maps = tl.load(at, valid, 0.0)
+    if BEFORE:
+        return _times(matrix, maps, tl.zeros(maps.shape, dtype=tl.float32))
+    return maps.to(tl.float32)
+
+
+@triton.jit
+def _rows(
+    maps, before, after, scale, first, offset, margin, item_stride, row_stride,
+    HEADS: tl.constexpr, PADDED: tl.constexpr, BEFORE: tl.constexpr, SOFTMAX: tl.constexpr,
+    AFTER: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """One query's row of every head: mix, softmax, mix, and zeros up to `margin` cells past it."""
+    row = tl.num_programs(0) - 1 - tl.program_id(0)  # the long ones first
+    heads, columns = tl.arange(0, PADDED), tl.arange(0, COLUMNS)
+    own = first + row + offset  # the column of its own key; below `offset` before the first token
+    item = tl.program_id(1).to(tl.int64) * HEADS + heads
+    at = maps + item[:, None] * item_stride + row.to(tl.int64) * row_stride + columns
+    valid = (heads < HEADS)[:, None]
+    square = heads[:, None] * PADDED + heads
+    matrix_before, matrix_after = before, after
+    if BEFORE:
+        matrix_before = tl.load(before + square)
+    if AFTER:
+        matrix_after = tl.load(after + square)
+    top, total = tl.full([PADDED], 0.0, dtype=tl.float32), tl.full([PADDED], 1.0, dtype=tl.float32)
+    if SOFTMAX:
+        if own >= offset:
+            top, total = top - float("inf"), total * 0.0
+            # from key 0 on, so that no part is without a cell
+            for start in range(offset // COLUMNS * COLUMNS, own + 1, COLUMNS):
+                inside = (start + columns >= offset) & (start + columns <= own)
+                scores = _row_scores(at + start, matrix_before, valid, BEFORE)
+                scores = tl.where(inside, scores, float("-inf"))
+                higher = tl.maximum(top, tl.max(scores, 1))
+                total = total * tl.exp(top - higher) + tl.sum(tl.exp(scores - higher[:, None]), 1)
+                top = higher
+    for start in range(0, own + 1 + margin, COLUMNS):
+        inside = (start + columns >= offset) & (start + columns <= own)
+        weights = _row_scores(at + start, matrix_before, valid, BEFORE)
+        if SOFTMAX:
+            weights = tl.exp(weights - top[:, None]) * (scale / total)[:, None]
+        weights = tl.where(inside, weights, 0.0)
+        if AFTER:
+            weights = _narrowed(weights, maps.dtype.element_ty)
+            weights = _times(matrix_after, weights, tl.zeros([PADDED, COLUMNS], dtype=tl.float32))
+        tl.store(at + start, _narrowed(weights, maps.dtype.element_ty), valid)
+
+
+@triton.jit
+def _values(
+    maps, v, out, n_tokens, first, n_rows, factor,
+    item_stride, row_stride, v_batch, v_token, v_head, out_batch, out_token, out_head,
+    HEADS: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, REST: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    row, item = (tl.num_programs(0) - 1 - tl.program_id(0)) * ROWS, tl.program_id(1).to(tl.int64)
+    batch, head = item // HEADS, item % HEADS
+    rows, keys, at = row + tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, WIDE)
+    queries = first + rows
+    maps += item * item_stride
+    v += batch * v_batch + head // SHARED * v_head
+    out += batch * out_batch + head * out_head
+    total = tl.zeros([ROWS, WIDE], dtype=tl.float32)
+    if REST > 0:
+        beyond = WIDE + tl.arange(0, REST)
+        total_rest = tl.zeros([ROWS, REST], dtype=tl.float32)
+    for start in range(0, tl.minimum(first + row + ROWS, n_tokens), KEYS):
+        there = start + keys
+        weights = tl.load(maps + rows[:, None] * row_stride + there)
+        weights = tl.where(there <= queries[:, None], weights, 0.0)
+        valid = (there < n_tokens)[:, None]
+        total = _times(weights, tl.load(v + there[:, None] * v_token + at, valid & (at < D), 0.0), total)
+        if REST > 0:
+            values = tl.load(v + there[:, None] * v_token + beyond, valid & (beyond < D), 0.0)
+            total_rest = _times(weights, values, total_rest)
+    valid = (rows < n_rows)[:, None]
+    at_rows = out + queries.to(tl.int64)[:, None] * out_token
+    tl.store(at_rows + at, (total * factor).to(out.dtype.element_ty), valid & (at < D))
+    if REST > 0:
+        tl.store(at_rows + beyond, (total_rest * factor).to(out.dtype.element_ty), valid & (beyond < D))
+
+
+def rotary(
+    x: Heads, cos: Float[Tensor, "position pair"], sin: Float[Tensor, "position pair"]
+) -> Heads:
+    """`ops.rotary`, from tables of the angles."""
+    x, (n_tokens, pairs) = x.contiguous(), cos.shape
+    out, width = torch.empty_like(x), x.shape[2] * x.shape[3]
+    block = triton.next_power_of_2(width // 2)
+    _rotary[(x.shape[0] * n_tokens,)](x, cos, sin, out, n_tokens, width, pairs, block)
+    return out
+
+
+def normed_and_gated(
+    z: Heads, gain: Tensor | None, factor: float, eps: float, gate: torch.nn.Linear | None
+) -> Heads:
+    """The group norm and the gate of one number a head, each optional."""
+    z = z.contiguous()
+    out, d = torch.empty_like(z), z.shape[-1]
+    rows = z.numel() // d
+    _normed_and_gated[(_tiles(rows, 32),)](
+        z, gain, gate.weight if gate else None, gate.bias if gate else None, out, rows, eps, factor,
+        gain is not None, gate is not None, d, triton.next_power_of_2(d), 32,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _rotary(x, cos, sin, out, n_tokens, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr):
+    token, pair = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    valid, turn = pair < WIDTH // 2, token % n_tokens * PAIRS + pair % PAIRS
+    at = token * WIDTH + 2 * pair
+    even, odd = tl.load(x + at, valid, 0.0).to(tl.float32), tl.load(x + at + 1, valid, 0.0).to(tl.float32)
+    c, s = tl.load(cos + turn, valid, 0.0), tl.load(sin + turn, valid, 0.0)
+    tl.store(out + at, (even * c - odd * s).to(out.dtype.element_ty), valid)
+    tl.store(out + at + 1, (even * s + odd * c).to(out.dtype.element_ty), valid)
+
+
+@triton.jit
+def _normed_and_gated(
+    z, gain, gate, bias, out, n_rows, eps, factor,
+    NORM: tl.constexpr, GATE: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    row, at = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, PADDED)
+    valid = (row < n_rows)[:, None] & (at < D)
+    places = row.to(tl.int64)[:, None] * D + at
+    dtype = out.dtype.element_ty
+    values = tl.load(z + places, valid, 0.0).to(tl.float32)
+    if NORM:
+        values *= tl.rsqrt(tl.sum(values * values, 1) / D + eps)[:, None]
+        values = values.to(dtype).to(tl.float32) * tl.load(gain + at, at < D, 0.0).to(tl.float32)
+        values = (values * factor).to(dtype).to(tl.float32)
+    if GATE:
+        opening = tl.sum(values * tl.load(gate + at, at < D, 0.0).to(tl.float32), 1)
+        values *= tl.sigmoid(opening + tl.load(bias).to(tl.float32))[:, None]
+    tl.store(out + places, values.to(dtype), valid)

@@ -13,6 +13,7 @@ Owns no choice of when to run: that is paths.py's.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import no_type_check
 
 import torch
 import torch.nn.functional as F
@@ -23,8 +24,8 @@ from torch import Tensor
 
 from mta_viz.model.ops import Heads, KeyHeads, Kernels, Mixing
 
-SLAB_CELLS = 2**26  # batch x head x row x column of one buffer
-COLUMNS = 256  # a buffer's width is a multiple of this
+SLAB_CELLS = 2**27  # batch x head x row x column of all buffers
+ROWS, COLUMNS = 128, 256  # a buffer's height and width are multiples of these
 TALL, WIDE = 4, 16  # a patch of the convolution: rows and columns that one row of its matrix product gives
 PATCHES = (16, 8)  # patches of a tile, down and across
 WIDEST = 112  # of a kernel, in keys
@@ -55,9 +56,9 @@ class Steps:
     """What a layer does between its scores and its values, each step optional."""
 
     pre: Kernel | None
-    head_pre: Mixing | None
+    head_pre: Tensor | None  # of `ops.Mixing`
     post: Kernel | None
-    head_post: Mixing | None
+    head_post: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,13 @@ def weighted_values(
     reach, offset = sum(kernel.reach for kernel in kernels), sum(kernel.pad_left for kernel in kernels)
     widest = max((_window(kernel) for kernel in kernels), default=0)
     columns = _up(n_tokens + offset + widest + PATCHES[1] * WIDE, COLUMNS) if kernels else _up(n_tokens, COLUMNS)
-    most = max(SLAB_CELLS // (batch * heads * columns), 64)
-    step = -(-n_tokens // -(-n_tokens // most))  # slabs of equal height
-    tall = PATCHES[0] * TALL
-    shape = (batch * heads, _up(step + reach, tall) + _up(reach + TALL, tall), columns)
+    count = 2 if kernels else 1
+    step = _height(n_tokens, SLAB_CELLS // (count * batch * heads * columns))
+    shape = (batch * heads, _up(step + reach, ROWS) + _up(reach + TALL, ROWS), columns)
     dtype = torch.float32 if q.dtype == torch.float32 else torch.float16
     # a kernel's zero taps still multiply what lies there, so it must be finite
     make = q.new_zeros if kernels else q.new_empty
-    buffers = [make(shape, dtype=dtype) for _ in range(2 if kernels else 1)]
+    buffers = [make(shape, dtype=dtype) for _ in range(count)]
     values = v if v.dtype == dtype else v.clamp(-LARGEST, LARGEST).to(dtype)
     out = q.new_empty(batch, n_tokens, heads, v.shape[-1])
     for start in range(0, n_tokens, step):
@@ -119,14 +119,14 @@ def _pattern(scores: _Buffer, other: Tensor, q: Heads, k: KeyHeads, steps: Steps
 
 def _scores_into(scores: _Buffer, q: Heads, k: KeyHeads, margin: int, *, causal: bool) -> None:
     heads, d = q.shape[2:]
-    rows, columns = (64, 128) if q.dtype != torch.float32 else (32, 32)
+    rows, columns, warps = (ROWS, 128, 8) if q.dtype != torch.float32 else (32, 32, 4)
     width = scores.first + scores.rows + scores.offset + margin
     grid = (_tiles(min(width, scores.maps.shape[2]), columns), _tiles(scores.rows, rows), len(scores.maps))
     wide, rest = _widths(d)
     _scores[grid](
         q, k, scores.maps, q.shape[1], scores.first, scores.offset, margin, d**-0.5,
         *q.stride()[:3], *k.stride()[:3], *scores.maps.stride()[:2],
-        heads, heads // k.shape[2], d, wide, rest, causal, rows, columns, num_warps=4,
+        heads, heads // k.shape[2], d, wide, rest, causal, rows, columns, num_warps=warps,
     )  # fmt: skip
 
 
@@ -174,6 +174,11 @@ def _scale(dtype: torch.dtype) -> float:
     return PROBABILITY if dtype == torch.float16 else 1.0
 
 
+def _height(n_tokens: int, most: int) -> int:
+    """Rows of slabs of equal height, about `most`."""
+    return _tiles(n_tokens, _tiles(n_tokens, max(most, TALL * WIDE)))
+
+
 def _tiles(n: int, size: int) -> int:
     return -(-n // size)
 
@@ -193,7 +198,7 @@ def _window(kernel: Kernel) -> int:
     return triton.next_power_of_2(WIDE + kernel.taps.shape[2] - 1)
 
 
-def _whole(mixing: Mixing, heads: int, padded: int) -> Float[Tensor, "target source"]:
+def _whole(mixing: Mixing, heads: int, padded: int) -> Float[Tensor, "whole whole"]:
     """Groups as one matrix over all heads, with rows and columns of zeros up to `padded`."""
     return F.pad(torch.block_diag(*mixing), (0, padded - heads, 0, padded - heads))
 
@@ -214,6 +219,7 @@ def _tap_of(c_q: int, c_k: int, window: int, device: torch.device) -> Tensor:
 
 
 @triton.jit
+@no_type_check
 def _narrowed(x, dtype: tl.constexpr):
     """As `dtype`; float16 holds its largest number for what is larger."""
     if dtype == tl.float16:
@@ -222,12 +228,14 @@ def _narrowed(x, dtype: tl.constexpr):
 
 
 @triton.jit
+@no_type_check
 def _times(a, b, total):
     """total + a b; float32 in three products of the tensor cores, exact to its own rounding."""
     return tl.dot(a, b, total, input_precision="tf32x3")
 
 
 @triton.jit
+@no_type_check
 def _scores(
     q, k, out, n_tokens, first, offset, margin, scale,
     q_batch, q_token, q_head, k_batch, k_token, k_head, out_item, out_row,
@@ -262,6 +270,7 @@ def _scores(
 
 
 @triton.jit
+@no_type_check
 def _convolve(
     maps, weights, out, first, offset, item_stride, row_stride, n_read,
     HEADS: tl.constexpr, WINDOW: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
@@ -286,6 +295,7 @@ def _convolve(
 
 
 @triton.jit
+@no_type_check
 def _row_scores(at, matrix, valid, BEFORE: tl.constexpr):
     maps = tl.load(at, valid, 0.0)
     if BEFORE:
@@ -294,6 +304,7 @@ def _row_scores(at, matrix, valid, BEFORE: tl.constexpr):
 
 
 @triton.jit
+@no_type_check
 def _rows(
     maps, before, after, scale, first, offset, margin, item_stride, row_stride,
     HEADS: tl.constexpr, PADDED: tl.constexpr, BEFORE: tl.constexpr, SOFTMAX: tl.constexpr,
@@ -337,6 +348,7 @@ def _rows(
 
 
 @triton.jit
+@no_type_check
 def _values(
     maps, v, out, n_tokens, first, n_rows, factor,
     item_stride, row_stride, v_batch, v_token, v_head, out_batch, out_token, out_head,
@@ -396,6 +408,7 @@ def normed_and_gated(
 
 
 @triton.jit
+@no_type_check
 def _rotary(x, cos, sin, out, n_tokens, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr):
     token, pair = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     valid, turn = pair < WIDTH // 2, token % n_tokens * PAIRS + pair % PAIRS
@@ -407,6 +420,7 @@ def _rotary(x, cos, sin, out, n_tokens, WIDTH: tl.constexpr, PAIRS: tl.constexpr
 
 
 @triton.jit
+@no_type_check
 def _normed_and_gated(
     z, gain, gate, bias, out, n_rows, eps, factor,
     NORM: tl.constexpr, GATE: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,

@@ -7,10 +7,10 @@ import pytest
 import reference
 import torch
 
-pytest.importorskip("triton")
 CUDA = torch.cuda.is_available()
 if not CUDA:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are made
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+pytest.importorskip("triton")
 
 from mta_viz.model import fused  # noqa: E402
 
@@ -85,7 +85,7 @@ def test_values_are_those_of_float64(options, dtype, monkeypatch):
 
 
 def test_prompts_of_a_batch_and_the_future_do_not_touch():
-    *(q, k, v), steps, pad = made(OPTIONS["after alone, left"], 71, torch.float32, batch=2)
+    q, k, v, steps, pad = made(OPTIONS["after alone, left"], 71, torch.float32, batch=2)
     found = fused.weighted_values(q, k, v, steps)
     for prompt, values in enumerate(found):
         assert error(values, expected(q[prompt], k[prompt], v[prompt], steps, pad)) < 1e-5
@@ -94,7 +94,7 @@ def test_prompts_of_a_batch_and_the_future_do_not_touch():
 
 
 def test_huge_scores_give_numbers():
-    *(q, k, v), steps, _ = made(OPTIONS["toy"], 37, torch.float16)
+    q, k, v, steps, _ = made(OPTIONS["toy"], 37, torch.float16)
     assert fused.weighted_values(500 * q, 500 * k, v, steps).isfinite().all()
 
 

@@ -1,4 +1,4 @@
-"""Capture on a GPU beside a plain Transformer of the same shape: 24 blocks with sdpa, the last position's logits.
+"""Capture on a GPU beside a plain Transformer of its shape: 24 blocks with sdpa, the last position's logits.
 
     python -m benchmarks.plain [--tokens 2048 4096] [--long 32768] [--dtype bfloat16]
 
@@ -49,7 +49,7 @@ def random_model(mta: MTAOptions, dtype: torch.dtype) -> HookedMTA:
         model = HookedMTA(config(mta)).requires_grad_(False).eval()
     for name, weight in model.named_parameters():
         if "kernel" in name or "head_p" in name:
-            weight += 0.05 * torch.randn_like(weight)
+            weight.add_(torch.randn_like(weight), alpha=0.05)
         elif weight.ndim == 2:
             weight.copy_(torch.randn_like(weight) * weight.shape[-1] ** -0.5)
     return model.to(dtype)
@@ -63,25 +63,28 @@ class Reference:
         cos, sin = angles(n_tokens, self.config.d_head, self.config.rope_theta, None, model.device)
         self.turns = torch.complex(cos, sin)[:, None]
 
-    def rotated(self, x: Tensor) -> Tensor:
+    def _rotated(self, x: Tensor) -> Tensor:
         pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
         return torch.view_as_real(pairs * self.turns).flatten(-2).to(x.dtype)
 
-    def attention(self, attn: torch.nn.Module, h: Tensor) -> Tensor:
-        q, k, v = (linear(h).unflatten(-1, (-1, self.config.d_head)) for linear in (attn.wq, attn.wk, attn.wv))
-        q, k, v = (part.transpose(1, 2) for part in (self.rotated(q), self.rotated(k), v))
+    def _attention(self, attn: torch.nn.Module, h: Tensor) -> Tensor:
+        q, k, v = (
+            linear(h).unflatten(-1, (-1, self.config.d_head)) for linear in (attn.wq, attn.wk, attn.wv)
+        )
+        q, k, v = (part.transpose(1, 2) for part in (self._rotated(q), self._rotated(k), v))
         return attn.wo(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2))
 
-    def normed(self, norm: torch.nn.Module, x: Tensor) -> Tensor:
+    def _normed(self, norm: torch.nn.Module, x: Tensor) -> Tensor:
         return F.rms_norm(x, x.shape[-1:], norm.weight, norm.eps)
 
     def __call__(self, ids: Tensor) -> Tensor:
+        """Logits of the last position."""
         x = self.model.embed(ids)
         for block in self.model.blocks:
-            x = x + self.attention(block.attn, self.normed(block.ln1, x))
-            h = self.normed(block.ln2, x)
+            x = x + self._attention(block.attn, self._normed(block.ln1, x))
+            h = self._normed(block.ln2, x)
             x = x + block.mlp.w2(F.silu(block.mlp.w1(h)) * block.mlp.w3(h))
-        return F.linear(self.normed(self.model.ln_final, x[:, -1:]), self.model.embed.weight)
+        return F.linear(self._normed(self.model.ln_final, x[:, -1:]), self.model.embed.weight)
 
 
 @dataclass
@@ -157,14 +160,20 @@ def compare(models: dict[str, HookedMTA], n_tokens: int) -> list[str]:
     sides = {name: Side(run) for name, run in runs.items()}
     graphs = medians({name: side.graph.replay for name, side in sides.items()})
     eager = medians(runs)
-    alike = F.cosine_similarity(sides["reference"].out.float().flatten(), sides["plain"].out.float().flatten(), 0)
+    alike = F.cosine_similarity(
+        *(sides[name].out.float().flatten() for name in ("reference", "plain")), dim=0
+    )
     print(f"{n_tokens} tokens; the plain model's logits beside the reference's: cosine {alike:.5f}")
     del sides
     missed = []
-    for name in graphs:
-        ratio, least = graphs[name] / graphs["reference"], floor(config(MTA if name == "MTA" else MTAOptions()), n_tokens)
-        line = f"  {name:9} graph {graphs[name]:7.2f} ms ({ratio:.2f} x), floor {least:.2f}, {graphs[name] / least:.1f} x"
-        print(f"{line}; eager {eager[name]:.2f} ms; peak {peak_gib(runs[name]):.2f} GiB", flush=True)
+    for name, spent in graphs.items():
+        ratio = spent / graphs["reference"]
+        least = floor(config(MTA if name == "MTA" else MTAOptions()), n_tokens)
+        print(
+            f"  {name:9} graph {spent:7.2f} ms ({ratio:.2f} x), floor {least:.2f} ({spent / least:.1f} x); "
+            f"eager {eager[name]:.2f} ms; peak {peak_gib(runs[name]):.2f} GiB",
+            flush=True,
+        )
         if ratio > BARS.get(name, 1.0):
             missed.append(f"{name} at {n_tokens}: {ratio:.2f} x, bar {BARS[name]}")
     if n_tokens == 4096 and peak_gib(runs["MTA"]) > MOST_GIB:

@@ -107,8 +107,8 @@ class Attention(nn.Module):
             for linear, hook in ((self.wq, self.hook_q), (self.wk, self.hook_k), (self.wv, self.hook_v))
         )
         rotation = d, self.config.rope_theta, self.config.rope_scaling, x.device
-        if start == 0 and (fused := backends.fused_kernels(x)):
-            q, k = (fused.rotary(part, *backends.angles(x.shape[1], *rotation)) for part in (q, k))
+        if start == 0 and (vectors := backends.vector_kernels(x)):
+            q, k = (vectors.rotary(part, *backends.angles(x.shape[1], *rotation)) for part in (q, k))
         else:
             turns = ops.rotary_frequencies(*rotation)
             q, k = (ops.rotary(part, positions, turns) for part in (q, k))
@@ -205,9 +205,9 @@ class Attention(nn.Module):
         if self.group_norm is None and self.gate is None:
             return z
         seen = listened(*(point for name, point in self.named_children() if name in AFTER_VALUES))
-        if not seen and self.config.mta.gate != "dd" and (fused := backends.fused_kernels(z)):
+        if not seen and self.config.mta.gate != "dd" and (vectors := backends.vector_kernels(z)):
             factor = self.config.depth_scale(self.layer)
-            return fused.normed_and_gated(z, self.group_norm, factor, GROUP_NORM_EPS, self.gate)
+            return vectors.normed_and_gated(z, self.group_norm, factor, GROUP_NORM_EPS, self.gate)
         z = self.normalize(z)
         gate = self.gate_values(z)
         return z if gate is None else z * self.hook_gate(gate)

@@ -48,11 +48,14 @@ def choose(config: ModelConfig, kernels: LayerKernels, x: Tensor, *, hooked: boo
 
     `hooked`: somebody listens to one of its maps; `patched`: an intervention stands in for one.
     """
-    name: Literal["fused", "sdpa"] = "fused" if kernels.any else "sdpa"
     reason = _looked_at(hooked, patched)
-    if not reason and name == "fused":
-        reason = _no_kernels(x) or _too_large(config)
-    return Backend("slabs", reason) if reason else Backend(name)
+    if (
+        not reason
+    ):  # on a CPU kernels at the identity give a plain model's logits bit for bit: one way for both
+        reason = _no_kernels(x) or _too_large(config) if kernels.any else _off_cuda(x)
+    if reason:
+        return Backend("slabs", reason)
+    return Backend("fused" if kernels.any else "sdpa")
 
 
 def _looked_at(hooked: bool, patched: bool) -> str:
@@ -63,9 +66,13 @@ def _looked_at(hooked: bool, patched: bool) -> str:
     return "gradients are kept" if torch.is_grad_enabled() else ""
 
 
+def _off_cuda(x: Tensor) -> str:
+    return "" if x.device.type == "cuda" else f"it runs on the {x.device.type.upper()}"
+
+
 def _no_kernels(x: Tensor) -> str:
-    if x.device.type != "cuda":
-        return f"it runs on {x.device.type}"
+    if off := _off_cuda(x):
+        return off
     if x.dtype not in DTYPES:
         return f"it computes in {str(x.dtype).removeprefix('torch.')}"
     return "" if _has_triton() else "Triton is not installed"
@@ -85,13 +92,13 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def fused_kernels(x: Tensor) -> ModuleType | None:
-    """The module of fused kernels where they can work on `x` and no gradients are kept, else None."""
+def vector_kernels(x: Tensor) -> ModuleType | None:
+    """fused_vectors.py where its kernels can work on `x` and no gradients are kept, else None."""
     if torch.is_grad_enabled() or _no_kernels(x):
         return None
-    from mta_viz.model import fused
+    from mta_viz.model import fused_vectors
 
-    return fused
+    return fused_vectors
 
 
 def plain_attention(q: Heads, k: KeyHeads, v: KeyHeads) -> Heads:
@@ -109,4 +116,3 @@ def angles(
     turns = ops.rotary_frequencies(d, theta, scaling, device)
     angle = torch.arange(n_tokens, dtype=torch.float64, device=device)[:, None] * turns
     return angle.cos().float(), angle.sin().float()
-

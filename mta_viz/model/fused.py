@@ -1,13 +1,13 @@
 """Multi-token attention of one layer as Triton kernels: what CUDA computes when nobody asks for a map.
 
-The steps are attention.py's, to rounding. Rows are computed in slabs of one or two buffers [batch x head, row,
-column], tiles of masked cells are skipped, and half precision keeps its maps in float16, whose rounding is an
-eighth of bfloat16's; probabilities are kept times 256, so that small ones keep their digits.
+The steps are attention.py's, to rounding. Rows are computed in slabs of one or two buffers
+[batch x head, row, column], and tiles of masked cells are skipped. Half precision keeps its maps in float16,
+whose rounding is an eighth of bfloat16's, and probabilities times 256, so that small ones keep their digits.
 
 A buffer's row r is query `first + r`, its column c key `c - offset`: a convolution is then
 out[r, c] = sum_ab kernel[a, b] maps[r + a, c + b] with aligned loads, and moves `first` and `offset` on.
 Future cells that a convolution's outputs read are written as 0; all others are only finite.
-Owns no choice of when to run: that is paths.py's.
+Owns no choice of when to run: that is backends.py's.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.model.ops import Heads, KeyHeads, Kernels, Mixing
+from mta_viz.model.ops import Heads, Kernels, KeyHeads, Mixing
 
 SLAB_CELLS = 2**27  # batch x head x row x column of all buffers
 ROWS, COLUMNS = 128, 256  # a buffer's height and width are multiples of these
@@ -82,7 +82,9 @@ def weighted_values(
     kernels = [kernel for kernel in (steps.pre, steps.post) if kernel]
     reach, offset = sum(kernel.reach for kernel in kernels), sum(kernel.pad_left for kernel in kernels)
     widest = max((_window(kernel) for kernel in kernels), default=0)
-    columns = _up(n_tokens + offset + widest + PATCHES[1] * WIDE, COLUMNS) if kernels else _up(n_tokens, COLUMNS)
+    columns = (
+        _up(n_tokens + offset + widest + PATCHES[1] * WIDE, COLUMNS) if kernels else _up(n_tokens, COLUMNS)
+    )
     count = 2 if kernels else 1
     step = _height(n_tokens, SLAB_CELLS // (count * batch * heads * columns))
     shape = (batch * heads, _up(step + reach, ROWS) + _up(reach + TALL, ROWS), columns)
@@ -146,10 +148,12 @@ def _convolved(maps: _Buffer, into: Tensor, kernel: Kernel) -> _Buffer:
 def _finish_rows(
     maps: _Buffer, batch: int, before: Mixing | None, after: Mixing | None, *, margin: int, softmax: bool
 ) -> None:
-    """Mixing, softmax, mixing of every row in place; with neither softmax nor `before`, mixing `after` alone."""
+    """Mixing, softmax, mixing of every row in place, each left out where it is not wanted."""
     heads = len(maps.maps) // batch
     padded = max(16, triton.next_power_of_2(heads))
-    matrices = [_whole(mixing, heads, padded).to(maps.maps.dtype) for mixing in (before, after) if mixing is not None]
+    matrices = [
+        _whole(mixing, heads, padded).to(maps.maps.dtype) for mixing in (before, after) if mixing is not None
+    ]
     columns = min(max(4096 // padded, 32), COLUMNS)
     scale = PROBABILITY if maps.maps.dtype == torch.float16 and softmax else 1.0
     _rows[maps.rows, batch](
@@ -205,7 +209,7 @@ def _whole(mixing: Mixing, heads: int, padded: int) -> Float[Tensor, "whole whol
 
 def _toeplitz(kernel: Kernel, window: int) -> Float[Tensor, "head row window cell"]:
     """What each cell of a patch weighs each cell that the patch reads, row by row."""
-    heads, c_q, c_k = kernel.taps.shape
+    c_q, c_k = kernel.taps.shape[1:]
     taps = F.pad(kernel.taps.flatten(1), (0, 1))  # the last is 0
     return taps[:, _tap_of(c_q, c_k, window, kernel.taps.device)]
 
@@ -276,7 +280,7 @@ def _convolve(
     HEADS: tl.constexpr, WINDOW: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
     DOWN: tl.constexpr, ACROSS: tl.constexpr,
 ):  # fmt: skip
-    """A row of the product is a patch of TALL x WIDE cells: the n_read x WINDOW cells it reads times Toeplitz weights."""
+    """A row of the product is a patch of TALL x WIDE cells: what it reads, row after row, times weights."""
     column, row, item = tl.program_id(0) * (ACROSS * WIDE), tl.program_id(1) * (DOWN * TALL), tl.program_id(2)
     if column - offset <= first + row + DOWN * TALL - 1:
         patch, cell, window = tl.arange(0, DOWN * ACROSS), tl.arange(0, TALL * WIDE), tl.arange(0, WINDOW)
@@ -324,7 +328,7 @@ def _rows(
     if AFTER:
         matrix_after = tl.load(after + square)
     top, total = tl.full([PADDED], 0.0, dtype=tl.float32), tl.full([PADDED], 1.0, dtype=tl.float32)
-    if SOFTMAX:
+    if SOFTMAX:  # noqa: SIM102 - known when the kernel is made
         if own >= offset:
             top, total = top - float("inf"), total * 0.0
             # from key 0 on, so that no part is without a cell
@@ -380,61 +384,3 @@ def _values(
     tl.store(at_rows + at, (total * factor).to(out.dtype.element_ty), valid & (at < D))
     if REST > 0:
         tl.store(at_rows + beyond, (total_rest * factor).to(out.dtype.element_ty), valid & (beyond < D))
-
-
-def rotary(
-    x: Heads, cos: Float[Tensor, "position pair"], sin: Float[Tensor, "position pair"]
-) -> Heads:
-    """`ops.rotary`, from tables of the angles."""
-    x, (n_tokens, pairs) = x.contiguous(), cos.shape
-    out, width = torch.empty_like(x), x.shape[2] * x.shape[3]
-    block = triton.next_power_of_2(width // 2)
-    _rotary[(x.shape[0] * n_tokens,)](x, cos, sin, out, n_tokens, width, pairs, block)
-    return out
-
-
-def normed_and_gated(
-    z: Heads, gain: Tensor | None, factor: float, eps: float, gate: torch.nn.Linear | None
-) -> Heads:
-    """The group norm and the gate of one number a head, each optional."""
-    z = z.contiguous()
-    out, d = torch.empty_like(z), z.shape[-1]
-    rows = z.numel() // d
-    _normed_and_gated[(_tiles(rows, 32),)](
-        z, gain, gate.weight if gate else None, gate.bias if gate else None, out, rows, eps, factor,
-        gain is not None, gate is not None, d, triton.next_power_of_2(d), 32,
-    )  # fmt: skip
-    return out
-
-
-@triton.jit
-@no_type_check
-def _rotary(x, cos, sin, out, n_tokens, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr):
-    token, pair = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
-    valid, turn = pair < WIDTH // 2, token % n_tokens * PAIRS + pair % PAIRS
-    at = token * WIDTH + 2 * pair
-    even, odd = tl.load(x + at, valid, 0.0).to(tl.float32), tl.load(x + at + 1, valid, 0.0).to(tl.float32)
-    c, s = tl.load(cos + turn, valid, 0.0), tl.load(sin + turn, valid, 0.0)
-    tl.store(out + at, (even * c - odd * s).to(out.dtype.element_ty), valid)
-    tl.store(out + at + 1, (even * s + odd * c).to(out.dtype.element_ty), valid)
-
-
-@triton.jit
-@no_type_check
-def _normed_and_gated(
-    z, gain, gate, bias, out, n_rows, eps, factor,
-    NORM: tl.constexpr, GATE: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    row, at = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, PADDED)
-    valid = (row < n_rows)[:, None] & (at < D)
-    places = row.to(tl.int64)[:, None] * D + at
-    dtype = out.dtype.element_ty
-    values = tl.load(z + places, valid, 0.0).to(tl.float32)
-    if NORM:
-        values *= tl.rsqrt(tl.sum(values * values, 1) / D + eps)[:, None]
-        values = values.to(dtype).to(tl.float32) * tl.load(gain + at, at < D, 0.0).to(tl.float32)
-        values = (values * factor).to(dtype).to(tl.float32)
-    if GATE:
-        opening = tl.sum(values * tl.load(gate + at, at < D, 0.0).to(tl.float32), 1)
-        values *= tl.sigmoid(opening + tl.load(bias).to(tl.float32))[:, None]
-    tl.store(out + places, values.to(dtype), valid)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mta_viz.errors import PromptError
 from mta_viz.model.attention import Attention, QueryKeyValue
-from mta_viz.model.ops import future_cells
 from mta_viz.model.backends import Backend
+from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, shortened

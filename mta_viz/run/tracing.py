@@ -18,9 +18,9 @@ from torch import Tensor
 from mta_viz.checkpoint.basing import read_model
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.attention import Attention, QueryKeyValue
+from mta_viz.model.backends import Backend
 from mta_viz.model.editing import Sources, edited
 from mta_viz.model.interventions import Intervention, PatchHead
-from mta_viz.model.backends import Backend
 from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.run.cost import multiply_adds

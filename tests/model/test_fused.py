@@ -1,4 +1,4 @@
-"""The fused kernels against a float64 derivation: random options, odd lengths. On a CPU Triton interprets them."""
+"""The fused kernels against a float64 derivation, over options and odd lengths; a CPU interprets them."""
 
 import os
 
@@ -12,7 +12,7 @@ if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
 pytest.importorskip("triton")
 
-from mta_viz.model import fused  # noqa: E402
+from mta_viz.model import fused, fused_vectors  # noqa: E402
 
 DEVICE = "cuda" if CUDA else "cpu"
 LARGEST_ERROR = {torch.float32: 1e-5, torch.bfloat16: 2e-3, torch.float16: 2e-3}
@@ -45,7 +45,11 @@ def made(options, n_tokens, dtype, batch=1):
         return fused.Kernel(taps.to(DEVICE, dtype), left)
 
     def mixing(size):
-        return None if size is None else (torch.eye(size) + 0.3 * normal(heads // size, size, size)).to(DEVICE, dtype)
+        return (
+            None
+            if size is None
+            else (torch.eye(size) + 0.3 * normal(heads // size, size, size)).to(DEVICE, dtype)
+        )
 
     steps = fused.Steps(kernel(pre), mixing(heads if mixed else None), kernel(post), mixing(group))
     return *(part.to(DEVICE, dtype) for part in (q, k, v)), steps, pad
@@ -106,7 +110,7 @@ def test_rotary_norm_and_gate():
     with torch.no_grad():
         want = ops.rms_normalize(z, 1e-5) * gain * 0.7
         want = want * torch.sigmoid(gate(want))
-        torch.testing.assert_close(fused.normed_and_gated(z, gain, 0.7, 1e-5, gate), want)
-        turned = fused.rotary(z, *backends.angles(19, 10, 100.0, None, z.device))
+        torch.testing.assert_close(fused_vectors.normed_and_gated(z, gain, 0.7, 1e-5, gate), want)
+        turned = fused_vectors.rotary(z, *backends.angles(19, 10, 100.0, None, z.device))
         turns = ops.rotary_frequencies(10, 100.0, None, DEVICE)
         torch.testing.assert_close(turned, ops.rotary(z, torch.arange(19, device=DEVICE), turns))

@@ -127,7 +127,7 @@ def capture_logits(model: HookedMTA, ids: Tensor) -> Tensor:
 
 def floor(shape: ModelConfig, n_tokens: int) -> float:
     """Milliseconds: products at the card's rate; of a layer with mixing one causal half-precision tensor
-    written and read, of one with kernels two more, and convolutions as banded products (48 of 16 x 16 used)."""
+    written and read, of one with kernels two more; convolutions as banded products, 16 keys at once."""
     width = shape.n_heads * shape.d_head
     dense = 2 * n_tokens * shape.n_layers * (4 * shape.d_model * width + 3 * shape.d_model * shape.d_mlp)
     cells = shape.n_heads * n_tokens**2 / 2

@@ -226,7 +226,8 @@ class Attention(nn.Module):
     def backend(self, x: Tensor) -> backends.Backend:
         """How whole prompts are computed with activations like `x`."""
         patched = any(stage.value.hook in self.patches for stage in self.stages)
-        return backends.choose(self.config, self.kernels, x, hooked=self.has_stage_hooks, patched=patched)
+        seen = {"hooked": self.has_stage_hooks, "patched": patched}
+        return backends.choose(self.config, self.kernels, x.device, x.dtype, **seen)
 
     def rows(self, start: int, stop: int) -> Rows:
         """`[start, stop)` with the halo of earlier rows their convolutions read."""

@@ -43,16 +43,24 @@ def described(backends: Sequence[Backend]) -> str:
     return "; ".join(f"{n} {'layer' if n == 1 else 'layers'} {words}" for words, n in counts.items())
 
 
-def choose(config: ModelConfig, kernels: LayerKernels, x: Tensor, *, hooked: bool, patched: bool) -> Backend:
-    """For a layer with these kernels, with activations like `x` (device and dtype count).
+def choose(
+    config: ModelConfig,
+    kernels: LayerKernels,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    hooked: bool,
+    patched: bool,
+) -> Backend:
+    """For a layer with these kernels, with activations of that dtype there.
 
     `hooked`: somebody listens to one of its maps; `patched`: an intervention stands in for one.
     """
-    reason = _looked_at(hooked, patched)
-    if (
-        not reason
-    ):  # on a CPU kernels at the identity give a plain model's logits bit for bit: one way for both
-        reason = _no_kernels(x) or _too_large(config) if kernels.any else _off_cuda(x)
+    # on a CPU kernels at the identity give a plain model's logits bit for bit, so both go one way there
+    off = "" if device.type == "cuda" else f"it runs on the {device.type.upper()}"
+    reason = off or _looked_at(hooked, patched)
+    if not reason and kernels.any:
+        reason = _no_kernels(dtype) or _too_large(config)
     if reason:
         return Backend("slabs", reason)
     return Backend("fused" if kernels.any else "sdpa")
@@ -66,16 +74,10 @@ def _looked_at(hooked: bool, patched: bool) -> str:
     return "gradients are kept" if torch.is_grad_enabled() else ""
 
 
-def _off_cuda(x: Tensor) -> str:
-    return "" if x.device.type == "cuda" else f"it runs on the {x.device.type.upper()}"
-
-
-def _no_kernels(x: Tensor) -> str:
-    if off := _off_cuda(x):
-        return off
-    if x.dtype not in DTYPES:
-        return f"it computes in {str(x.dtype).removeprefix('torch.')}"
-    return "" if _has_triton() else "Triton is not installed"
+def _no_kernels(dtype: torch.dtype) -> str:
+    if dtype not in DTYPES:
+        return f"it computes in {str(dtype).removeprefix('torch.')}"
+    return "" if has_triton() else "Triton is not installed"
 
 
 def _too_large(config: ModelConfig) -> str:
@@ -88,13 +90,14 @@ def _too_large(config: ModelConfig) -> str:
 
 
 @lru_cache(maxsize=1)
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether it can be imported; torch brings it for CUDA."""
     return find_spec("triton") is not None
 
 
 def vector_kernels(x: Tensor) -> ModuleType | None:
     """fused_vectors.py where its kernels can work on `x` and no gradients are kept, else None."""
-    if torch.is_grad_enabled() or _no_kernels(x):
+    if not x.is_cuda or torch.is_grad_enabled() or _no_kernels(x.dtype):
         return None
     from mta_viz.model import fused_vectors
 

@@ -28,7 +28,6 @@ SLAB_CELLS = 2**27  # batch x head x row x column of all buffers
 ROWS, COLUMNS = 128, 256  # a buffer's height and width are multiples of these
 TALL, WIDE = 4, 16  # a patch of the convolution: rows and columns that one row of its matrix product gives
 PATCHES = (16, 8)  # patches of a tile, down and across
-WIDEST = 112  # of a kernel, in keys
 PROBABILITY = 256.0  # what float16 holds for 1
 LARGEST = 65504.0  # of float16
 
@@ -292,7 +291,9 @@ def _convolve(
         total = tl.zeros([DOWN * ACROSS, TALL * WIDE], dtype=tl.float32)
         for read in range(n_read):
             total = _times(
-                tl.load(at + read * row_stride), tl.load(at_weights + read * (WINDOW * TALL * WIDE)), total
+                tl.load(at + read * row_stride),
+                tl.load(at_weights + read * (WINDOW * TALL * WIDE)),
+                total,
             )
         at_rows, at_columns = down[:, None] + cell // WIDE, across[:, None] + cell % WIDE
         tl.store(out + start + at_rows * row_stride + at_columns, _narrowed(total, out.dtype.element_ty))

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from mta_viz.model.ops import Heads, Kernels, KeyHeads, Mixing
 
-SLAB_CELLS = 2**27  # batch x head x row x column of all buffers
+SLAB_ROWS = 2**14  # batch x head x row of a slab: enough to keep a GPU busy, and memory that grows with T
 ROWS, COLUMNS = 128, 256  # a buffer's height and width are multiples of these
 TALL, WIDE = 4, 16  # a patch of the convolution: rows and columns that one row of its matrix product gives
 PATCHES = (16, 8)  # patches of a tile, down and across
@@ -85,7 +85,7 @@ def weighted_values(
         _up(n_tokens + offset + widest + PATCHES[1] * WIDE, COLUMNS) if kernels else _up(n_tokens, COLUMNS)
     )
     count = 2 if kernels else 1
-    step = _height(n_tokens, SLAB_CELLS // (count * batch * heads * columns))
+    step = min(_height(batch * heads, reach), n_tokens)
     shape = (batch * heads, _up(step + reach, ROWS) + _up(reach + TALL, ROWS), columns)
     dtype = torch.float32 if q.dtype == torch.float32 else torch.float16
     # a kernel's zero taps still multiply what lies there, so it must be finite
@@ -177,9 +177,10 @@ def _scale(dtype: torch.dtype) -> float:
     return PROBABILITY if dtype == torch.float16 else 1.0
 
 
-def _height(n_tokens: int, most: int) -> int:
-    """Rows of slabs of equal height, about `most`."""
-    return _tiles(n_tokens, _tiles(n_tokens, max(most, TALL * WIDE)))
+def _height(items: int, reach: int) -> int:
+    """Rows of a slab whose tiles are full, those that its convolutions reach back to included."""
+    rows = max(SLAB_ROWS // items, ROWS // 2)
+    return max(rows // ROWS * ROWS or rows, 2 * reach) - reach
 
 
 def _tiles(n: int, size: int) -> int:

@@ -82,7 +82,7 @@ def error(found, want):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16] if CUDA else [torch.float32])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_values_are_those_of_float64(options, dtype, monkeypatch):
-    monkeypatch.setattr(fused, "SLAB_CELLS", 70 * options[0] * 512)  # several slabs
+    monkeypatch.setattr(fused, "SLAB_ROWS", 64 * options[0])  # several slabs
     *qkv, steps, pad = made(options, 157 if CUDA else 83, dtype)
     found = fused.weighted_values(*qkv, steps)
     assert error(found[0], expected(*(part[0] for part in qkv), steps, pad)) < LARGEST_ERROR[dtype]

@@ -30,6 +30,7 @@ TALL, WIDE = 4, 16  # a patch of the convolution: rows and columns that one row 
 PATCHES = (16, 8)  # patches of a tile, down and across
 PROBABILITY = 256.0  # what float16 holds for 1
 LARGEST = 65504.0  # of float16
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,7 @@ def _rows(
     HEADS: tl.constexpr, PADDED: tl.constexpr, BEFORE: tl.constexpr, SOFTMAX: tl.constexpr,
     AFTER: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """One query's row of every head: mix, softmax, mix, and zeros up to `margin` cells past it."""
+    """One query's row of every head: mix, softmax, mix, and zeros up to `margin` cells past it. Powers are of 2."""
     row = tl.num_programs(0) - 1 - tl.program_id(0)  # the long ones first
     heads, columns = tl.arange(0, PADDED), tl.arange(0, COLUMNS)
     own = first + row + offset  # the column of its own key; below `offset` before the first token
@@ -338,17 +339,18 @@ def _rows(
                 inside = (start + columns >= offset) & (start + columns <= own)
                 scores = _row_scores(at + start, matrix_before, valid, BEFORE)
                 scores = tl.where(inside, scores, float("-inf"))
-                higher = tl.maximum(top, tl.max(scores, 1))
-                total = total * tl.exp(top - higher) + tl.sum(tl.exp(scores - higher[:, None]), 1)
+                higher = tl.maximum(top, tl.max(scores, 1) * LOG2_E)
+                shares = tl.exp2(scores * LOG2_E - higher[:, None])
+                total = total * tl.exp2(top - higher) + tl.sum(shares, 1)
                 top = higher
     for start in range(0, own + 1 + margin, COLUMNS):
         inside = (start + columns >= offset) & (start + columns <= own)
         weights = _row_scores(at + start, matrix_before, valid, BEFORE)
         if SOFTMAX:
-            weights = tl.exp(weights - top[:, None]) * (scale / total)[:, None]
+            weights = tl.exp2(weights * LOG2_E - top[:, None]) * (scale / total)[:, None]
         weights = tl.where(inside, weights, 0.0)
         if AFTER:
-            weights = _narrowed(weights, maps.dtype.element_ty)
+            weights = weights.to(maps.dtype.element_ty)
             weights = _times(matrix_after, weights, tl.zeros([PADDED, COLUMNS], dtype=tl.float32))
         tl.store(at + start, _narrowed(weights, maps.dtype.element_ty), valid)
 

@@ -317,7 +317,7 @@ def _rows(
     HEADS: tl.constexpr, PADDED: tl.constexpr, BEFORE: tl.constexpr, SOFTMAX: tl.constexpr,
     AFTER: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """One query's row of every head: mix, softmax, mix, and zeros up to `margin` cells past it. Powers are of 2."""
+    """One query's row of every head: mix, softmax, mix, and zeros up to `margin` cells past it."""
     row = tl.num_programs(0) - 1 - tl.program_id(0)  # the long ones first
     heads, columns = tl.arange(0, PADDED), tl.arange(0, COLUMNS)
     own = first + row + offset  # the column of its own key; below `offset` before the first token

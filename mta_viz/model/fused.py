@@ -6,7 +6,7 @@ whose rounding is an eighth of bfloat16's, and probabilities times 256, so that 
 
 A buffer's row r is query `first + r`, its column c key `c - offset`: a convolution is then
 out[r, c] = sum_ab kernel[a, b] maps[r + a, c + b] with aligned loads, and moves `first` and `offset` on.
-Future cells that a convolution's outputs read are written as 0; all others are only finite.
+What a causal cell's patch reads is always written, future cells as 0: elsewhere anything may lie.
 Owns no choice of when to run: that is backends.py's.
 """
 
@@ -40,16 +40,6 @@ class Kernel:
     taps: Kernels
     pad_left: int
 
-    @property
-    def reach(self) -> int:
-        """Earlier rows it reads."""
-        return self.taps.shape[1] - 1
-
-    @property
-    def margin(self) -> int:
-        """How far past the diagonal of a row its outputs may read."""
-        return self.taps.shape[1] + self.taps.shape[2]
-
 
 @dataclass(frozen=True)
 class Steps:
@@ -59,6 +49,41 @@ class Steps:
     head_pre: Tensor | None  # of `ops.Mixing`
     post: Kernel | None
     head_post: Tensor | None
+
+
+class _Convolution:
+    """A key-query kernel as banded matrices: how each cell of a patch weighs each that the patch reads."""
+
+    def __init__(self, kernel: Kernel, dtype: torch.dtype) -> None:
+        c_q, c_k = kernel.taps.shape[1:]
+        self.pad_left, self.reach = kernel.pad_left, c_q - 1
+        self.window = triton.next_power_of_2(WIDE + c_k - 1)  # columns that a patch reads
+        self.margin = self.window + TALL + c_q  # how far past a row's own key patches with causal cells read
+        taps = F.pad(kernel.taps.to(dtype).flatten(1), (0, 1))  # the last is 0
+        self.weights = taps[:, _tap_of(c_q, c_k, self.window, taps.device)]
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """`Steps` as the kernels take them; mixing as matrices over all heads, with zeros up to a power of 2."""
+
+    pre: _Convolution | None
+    head_pre: Tensor | None
+    post: _Convolution | None
+    head_post: Tensor | None
+
+    @classmethod
+    def of(cls, steps: Steps, heads: int, dtype: torch.dtype) -> "_Ready":
+        pre, post = (kernel and _Convolution(kernel, dtype) for kernel in (steps.pre, steps.post))
+        mixings = (
+            None if mixing is None else _whole(mixing.to(dtype), heads)
+            for mixing in (steps.head_pre, steps.head_post)
+        )
+        return cls(pre, next(mixings), post, next(mixings))
+
+    @property
+    def convolutions(self) -> list[_Convolution]:
+        return [convolution for convolution in (self.pre, self.post) if convolution]
 
 
 @dataclass(frozen=True)
@@ -79,87 +104,94 @@ def weighted_values(
     `on_rows(stop)` says that the work for rows before `stop` is on its way.
     """
     batch, n_tokens, heads, _ = q.shape
-    kernels = [kernel for kernel in (steps.pre, steps.post) if kernel]
-    reach, offset = sum(kernel.reach for kernel in kernels), sum(kernel.pad_left for kernel in kernels)
-    widest = max((_window(kernel) for kernel in kernels), default=0)
-    columns = (
-        _up(n_tokens + offset + widest + PATCHES[1] * WIDE, COLUMNS) if kernels else _up(n_tokens, COLUMNS)
-    )
-    count = 2 if kernels else 1
-    step = min(_height(batch * heads, reach), n_tokens)
-    shape = (batch * heads, _up(step + reach, ROWS) + _up(reach + TALL, ROWS), columns)
     dtype = torch.float32 if q.dtype == torch.float32 else torch.float16
-    # a kernel's zero taps still multiply what lies there, so it must be finite
-    make = q.new_zeros if kernels else q.new_empty
-    buffers = [make(shape, dtype=dtype) for _ in range(count)]
+    ready = _Ready.of(steps, heads, dtype)
+    reach = sum(convolution.reach for convolution in ready.convolutions)
+    offset = sum(convolution.pad_left for convolution in ready.convolutions)
+    step = min(_height(batch * heads, reach), n_tokens)
+    buffers = _buffers(q, ready, step + reach, n_tokens + offset, dtype)
     values = v if v.dtype == dtype else v.clamp(-LARGEST, LARGEST).to(dtype)
     out = q.new_empty(batch, n_tokens, heads, v.shape[-1])
     for start in range(0, n_tokens, step):
         stop = min(start + step, n_tokens)
         scores = _Buffer(buffers[0], start - reach, offset, stop - start + reach)
-        _values_into(out, _pattern(scores, buffers[-1], q, k, steps), values)
+        _values_into(out, _pattern(scores, buffers[-1], q, k, ready), values)
         if on_rows:
             on_rows(stop)
     return out
 
 
-def _pattern(scores: _Buffer, other: Tensor, q: Heads, k: KeyHeads, steps: Steps) -> _Buffer:
+def _buffers(q: Heads, ready: _Ready, rows: int, columns: int, dtype: torch.dtype) -> list[Tensor]:
+    """Room for the maps of a slab, and for those that a convolution makes of them."""
+    beyond = max((convolution.margin for convolution in ready.convolutions), default=0)
+    width = PATCHES[1] * WIDE if beyond else 0  # of a tile, which may begin at the last column
+    height = _up(rows + TALL - 1, ROWS) + beyond if beyond else _up(rows, ROWS)
+    shape = (q.shape[0] * q.shape[2], height, _up(columns + beyond + width, COLUMNS))
+    return [q.new_empty(shape, dtype=dtype) for _ in range(2 if beyond else 1)]
+
+
+def _pattern(scores: _Buffer, other: Tensor, q: Heads, k: KeyHeads, ready: _Ready) -> _Buffer:
     """The final weights of a slab, times what `_scale` says."""
-    pre, post = steps.pre, steps.post
-    _scores_into(scores, q, k, pre.margin if pre else 0, causal=pre is not None)
+    pre, post = ready.pre, ready.post
+    _scores_into(scores, q, k, pre)
     maps = scores
     if pre:
         maps, other = _convolved(maps, other, pre), maps.maps
-    margin, mixing = (post.margin, None) if post else (0, steps.head_post)
-    _finish_rows(maps, len(q), steps.head_pre, mixing, margin=margin, softmax=True)
+    _finish_rows(maps, len(q), ready.head_pre, None if post else ready.head_post, before=post, softmax=True)
     if post:
         maps = _convolved(maps, other, post)
-        if steps.head_post is not None:
-            _finish_rows(maps, len(q), None, steps.head_post, margin=0, softmax=False)
+        if ready.head_post is not None:
+            _finish_rows(maps, len(q), None, ready.head_post, before=None, softmax=False)
     return maps
 
 
-def _scores_into(scores: _Buffer, q: Heads, k: KeyHeads, margin: int, *, causal: bool) -> None:
+def _scores_into(scores: _Buffer, q: Heads, k: KeyHeads, before: _Convolution | None) -> None:
+    """`before`: the convolution that reads them; it needs zeros after each query, and whole patches."""
     heads, d = q.shape[2:]
     rows, columns, warps = (ROWS, 128, 8) if q.dtype != torch.float32 else (32, 32, 4)
-    width = scores.first + scores.rows + scores.offset + margin
-    grid = (_tiles(min(width, scores.maps.shape[2]), columns), _tiles(scores.rows, rows), len(scores.maps))
+    margin, more = (before.margin, TALL - 1) if before else (0, 0)
+    width = min(scores.first + scores.rows + scores.offset + margin, scores.maps.shape[2])
+    grid = (_tiles(width, columns), _tiles(scores.rows + more, rows), len(scores.maps))
     wide, rest = _widths(d)
     _scores[grid](
         q, k, scores.maps, q.shape[1], scores.first, scores.offset, margin, d**-0.5,
         *q.stride()[:3], *k.stride()[:3], *scores.maps.stride()[:2],
-        heads, heads // k.shape[2], d, wide, rest, causal, rows, columns, num_warps=warps,
+        heads, heads // k.shape[2], d, wide, rest, before is not None, rows, columns, num_warps=warps,
     )  # fmt: skip
 
 
-def _convolved(maps: _Buffer, into: Tensor, kernel: Kernel) -> _Buffer:
-    heads, c_q, _ = kernel.taps.shape
+def _convolved(maps: _Buffer, into: Tensor, kernel: _Convolution) -> _Buffer:
+    heads, n_read = kernel.weights.shape[:2]
     out = _Buffer(into, maps.first + kernel.reach, maps.offset - kernel.pad_left, maps.rows - kernel.reach)
     down, across = PATCHES if into.dtype == torch.float16 else (8, 4)
-    window, tall, wide = _window(kernel), down * TALL, across * WIDE
-    width = min(out.first + out.rows + out.offset, into.shape[2])
-    _convolve[_tiles(width, wide), _tiles(out.rows, tall), len(into)](
-        maps.maps, _toeplitz(kernel, window).to(into.dtype), into, out.first, out.offset,
-        *into.stride()[:2], TALL + c_q - 1, heads, window, TALL, WIDE, down, across, num_warps=4,
+    tall, wide = down * TALL, across * WIDE
+    _convolve[_tiles(out.first + out.rows + out.offset, wide), _tiles(out.rows, tall), len(into)](
+        maps.maps, kernel.weights, into, out.first, out.offset,
+        *into.stride()[:2], n_read, heads, kernel.window, TALL, WIDE, down, across, num_warps=4,
     )  # fmt: skip
     return out
 
 
 def _finish_rows(
-    maps: _Buffer, batch: int, before: Mixing | None, after: Mixing | None, *, margin: int, softmax: bool
+    maps: _Buffer,
+    batch: int,
+    head_pre: Tensor | None,
+    head_post: Tensor | None,
+    *,
+    before: _Convolution | None,
+    softmax: bool,
 ) -> None:
-    """Mixing, softmax, mixing of every row in place, each left out where it is not wanted."""
+    """Mixing, softmax, mixing of every row in place, each left out where not wanted. `before` as above."""
     heads = len(maps.maps) // batch
-    padded = max(16, triton.next_power_of_2(heads))
-    matrices = [
-        _whole(mixing, heads, padded).to(maps.maps.dtype) for mixing in (before, after) if mixing is not None
-    ]
+    padded = _padded(heads)
     columns = min(max(4096 // padded, 32), COLUMNS)
     scale = PROBABILITY if maps.maps.dtype == torch.float16 and softmax else 1.0
-    _rows[maps.rows, batch](
-        maps.maps, matrices[0] if matrices else maps.maps, matrices[-1] if matrices else maps.maps, scale,
-        maps.first, maps.offset, margin, *maps.maps.stride()[:2],
-        heads, padded, before is not None, softmax, after is not None, columns, num_warps=4,
+    margin, more = (before.margin, TALL - 1) if before else (0, 0)
+    last = maps.first + maps.rows
+    _rows[maps.rows + more, batch](
+        maps.maps, *(maps.maps if mixing is None else mixing for mixing in (head_pre, head_post)), scale,
+        maps.first, last, maps.offset, margin, *maps.maps.stride()[:2],
+        heads, padded, head_pre is not None, softmax, head_post is not None, columns, num_warps=4,
     )  # fmt: skip
 
 
@@ -179,9 +211,9 @@ def _scale(dtype: torch.dtype) -> float:
 
 
 def _height(items: int, reach: int) -> int:
-    """Rows of a slab whose tiles are full, those that its convolutions reach back to included."""
-    rows = max(SLAB_ROWS // items, ROWS // 2)
-    return max(rows // ROWS * ROWS or rows, 2 * reach) - reach
+    """Rows of a slab: those that its convolutions read besides make full tiles with them."""
+    rows, besides = max(SLAB_ROWS // items, ROWS // 2), reach + TALL - 1
+    return max(rows // ROWS * ROWS or rows, 2 * besides) - (besides if reach else 0)
 
 
 def _tiles(n: int, size: int) -> int:
@@ -192,31 +224,26 @@ def _up(n: int, multiple: int) -> int:
     return _tiles(n, multiple) * multiple
 
 
+def _padded(heads: int) -> int:
+    return max(16, triton.next_power_of_2(heads))
+
+
 def _widths(d: int) -> tuple[int, int]:
     """d as a power of 2 and the rest: 96 is 64 and 32, without the waste of 128."""
     wide = max(16, triton.next_power_of_2(d + 1) // 2)
     return wide, max(16, triton.next_power_of_2(d - wide)) if d > wide else 0
 
 
-def _window(kernel: Kernel) -> int:
-    """Columns that a patch reads: at least WIDE + c_k - 1."""
-    return triton.next_power_of_2(WIDE + kernel.taps.shape[2] - 1)
-
-
-def _whole(mixing: Mixing, heads: int, padded: int) -> Float[Tensor, "whole whole"]:
-    """Groups as one matrix over all heads, with rows and columns of zeros up to `padded`."""
-    return F.pad(torch.block_diag(*mixing), (0, padded - heads, 0, padded - heads))
-
-
-def _toeplitz(kernel: Kernel, window: int) -> Float[Tensor, "head row window cell"]:
-    """What each cell of a patch weighs each cell that the patch reads, row by row."""
-    c_q, c_k = kernel.taps.shape[1:]
-    taps = F.pad(kernel.taps.flatten(1), (0, 1))  # the last is 0
-    return taps[:, _tap_of(c_q, c_k, window, kernel.taps.device)]
+def _whole(mixing: Mixing, heads: int) -> Float[Tensor, "whole whole"]:
+    """Groups as one matrix over all heads."""
+    matrix = mixing[0] if len(mixing) == 1 else torch.block_diag(*mixing)
+    spare = _padded(heads) - heads
+    return F.pad(matrix, (0, spare, 0, spare)) if spare else matrix.contiguous()
 
 
 @lru_cache(maxsize=16)
 def _tap_of(c_q: int, c_k: int, window: int, device: torch.device) -> Tensor:
+    """[row read, column read, cell of the patch]: which tap, counted through the kernel; c_q c_k for none."""
     read, column = torch.arange(TALL + c_q - 1)[:, None, None, None], torch.arange(window)[:, None, None]
     a, b = read - torch.arange(TALL)[:, None], column - torch.arange(WIDE)
     inside = (a >= 0) & (a < c_q) & (b >= 0) & (b < c_k)
@@ -313,7 +340,7 @@ def _row_scores(at, matrix, valid, BEFORE: tl.constexpr):
 @triton.jit
 @no_type_check
 def _rows(
-    maps, before, after, scale, first, offset, margin, item_stride, row_stride,
+    maps, before, after, scale, first, last, offset, margin, item_stride, row_stride,
     HEADS: tl.constexpr, PADDED: tl.constexpr, BEFORE: tl.constexpr, SOFTMAX: tl.constexpr,
     AFTER: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -321,7 +348,9 @@ def _rows(
     row = tl.num_programs(0) - 1 - tl.program_id(0)  # the long ones first
     heads, columns = tl.arange(0, PADDED), tl.arange(0, COLUMNS)
     own = first + row + offset  # the column of its own key; below `offset` before the first token
-    item = tl.program_id(1).to(tl.int64) * HEADS + heads
+    stop = tl.where(first + row < last, own, -1)  # rows beyond the slab are all zeros
+    # rows that are left out stay within the buffer: their addresses are made all the same
+    item = tl.program_id(1).to(tl.int64) * HEADS + tl.minimum(heads, HEADS - 1)
     at = maps + item[:, None] * item_stride + row.to(tl.int64) * row_stride + columns
     valid = (heads < HEADS)[:, None]
     square = heads[:, None] * PADDED + heads
@@ -332,11 +361,11 @@ def _rows(
         matrix_after = tl.load(after + square)
     top, total = tl.full([PADDED], 0.0, dtype=tl.float32), tl.full([PADDED], 1.0, dtype=tl.float32)
     if SOFTMAX:  # noqa: SIM102 - known when the kernel is made
-        if own >= offset:
+        if stop >= offset:
             top, total = top - float("inf"), total * 0.0
             # from key 0 on, so that no part is without a cell
             for start in range(offset // COLUMNS * COLUMNS, own + 1, COLUMNS):
-                inside = (start + columns >= offset) & (start + columns <= own)
+                inside = (start + columns >= offset) & (start + columns <= stop)
                 scores = _row_scores(at + start, matrix_before, valid, BEFORE)
                 scores = tl.where(inside, scores, float("-inf"))
                 higher = tl.maximum(top, tl.max(scores, 1) * LOG2_E)
@@ -344,7 +373,7 @@ def _rows(
                 total = total * tl.exp2(top - higher) + tl.sum(shares, 1)
                 top = higher
     for start in range(0, own + 1 + margin, COLUMNS):
-        inside = (start + columns >= offset) & (start + columns <= own)
+        inside = (start + columns >= offset) & (start + columns <= stop)
         weights = _row_scores(at + start, matrix_before, valid, BEFORE)
         if SOFTMAX:
             weights = tl.exp2(weights * LOG2_E - top[:, None]) * (scale / total)[:, None]
@@ -379,6 +408,7 @@ def _values(
         weights = tl.load(maps + rows[:, None] * row_stride + there)
         weights = tl.where(there <= queries[:, None], weights, 0.0)
         valid = (there < n_tokens)[:, None]
+        there = tl.minimum(there, n_tokens - 1)
         total = _times(weights, tl.load(v + there[:, None] * v_token + at, valid & (at < D), 0.0), total)
         if REST > 0:
             values = tl.load(v + there[:, None] * v_token + beyond, valid & (beyond < D), 0.0)

@@ -13,7 +13,7 @@ Owns no choice of when to run: that is backends.py's.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import torch
 import torch.nn.functional as F
@@ -24,13 +24,29 @@ from torch import Tensor
 
 from mta_viz.model.ops import Heads, Kernels, KeyHeads, Mixing
 
-SLAB_ROWS = 2**14  # batch x head x row of a slab: enough to keep a GPU busy, and memory that grows with T
-ROWS, COLUMNS = 128, 256  # a buffer's height and width are multiples of these
+SLAB_ROWS = (
+    2**15
+)  # batch x head x row of all buffers: enough to keep a GPU busy, and memory that grows with T
+ROWS, COLUMNS = 128, 512  # a buffer's height and width are multiples of these
 TALL, WIDE = 4, 16  # a patch of the convolution: rows and columns that one row of its matrix product gives
-PATCHES = (16, 8)  # patches of a tile, down and across
 PROBABILITY = 256.0  # what float16 holds for 1
 LARGEST = 65504.0  # of float16
 LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+class Tiles(NamedTuple):
+    """Sizes of each kernel's tiles, and its warps: what an H200 was fastest with (benchmarks/NOTES.md)."""
+
+    scores: tuple[int, int, int, int]  # rows, keys, keys' tiles of a program, warps
+    patches: tuple[int, int, int]  # down, across, warps
+    row: tuple[int, int]  # heads x columns, warps
+    values: tuple[int, int, int]  # rows, keys, warps
+
+
+TILES = {
+    torch.float16: Tiles((128, 64, 8, 4), (16, 8, 4), (4096, 4), (64, 64, 4)),
+    torch.float32: Tiles((32, 32, 4, 4), (8, 4, 4), (4096, 4), (32, 32, 4)),
+}
 
 
 @dataclass(frozen=True)
@@ -108,7 +124,7 @@ def weighted_values(
     ready = _Ready.of(steps, heads, dtype)
     reach = sum(convolution.reach for convolution in ready.convolutions)
     offset = sum(convolution.pad_left for convolution in ready.convolutions)
-    step = min(_height(batch * heads, reach), n_tokens)
+    step = min(_height(batch * heads * (2 if ready.convolutions else 1), reach), n_tokens)
     buffers = _buffers(q, ready, step + reach, n_tokens + offset, dtype)
     values = v if v.dtype == dtype else v.clamp(-LARGEST, LARGEST).to(dtype)
     out = q.new_empty(batch, n_tokens, heads, v.shape[-1])
@@ -124,7 +140,7 @@ def weighted_values(
 def _buffers(q: Heads, ready: _Ready, rows: int, columns: int, dtype: torch.dtype) -> list[Tensor]:
     """Room for the maps of a slab, and for those that a convolution makes of them."""
     beyond = max((convolution.margin for convolution in ready.convolutions), default=0)
-    width = PATCHES[1] * WIDE if beyond else 0  # of a tile, which may begin at the last column
+    width = TILES[dtype].patches[1] * WIDE if beyond else 0  # of a tile, which may begin at the last column
     height = _up(rows + TALL - 1, ROWS) + beyond if beyond else _up(rows, ROWS)
     shape = (q.shape[0] * q.shape[2], height, _up(columns + beyond + width, COLUMNS))
     return [q.new_empty(shape, dtype=dtype) for _ in range(2 if beyond else 1)]
@@ -148,26 +164,25 @@ def _pattern(scores: _Buffer, other: Tensor, q: Heads, k: KeyHeads, ready: _Read
 def _scores_into(scores: _Buffer, q: Heads, k: KeyHeads, before: _Convolution | None) -> None:
     """`before`: the convolution that reads them; it needs zeros after each query, and whole patches."""
     heads, d = q.shape[2:]
-    rows, columns, warps = (ROWS, 128, 8) if q.dtype != torch.float32 else (32, 32, 4)
+    rows, keys, span, warps = TILES[scores.maps.dtype].scores
     margin, more = (before.margin, TALL - 1) if before else (0, 0)
     width = min(scores.first + scores.rows + scores.offset + margin, scores.maps.shape[2])
-    grid = (_tiles(width, columns), _tiles(scores.rows + more, rows), len(scores.maps))
     wide, rest = _widths(d)
-    _scores[grid](
-        q, k, scores.maps, q.shape[1], scores.first, scores.offset, margin, d**-0.5,
+    _scores[_tiles(width, keys * span), _tiles(scores.rows + more, rows), len(scores.maps)](
+        q, k, scores.maps, q.shape[1], scores.first, scores.offset, margin, width, d**-0.5,
         *q.stride()[:3], *k.stride()[:3], *scores.maps.stride()[:2],
-        heads, heads // k.shape[2], d, wide, rest, before is not None, rows, columns, num_warps=warps,
+        heads, heads // k.shape[2], d, wide, rest, before is not None, rows, keys, span, num_warps=warps,
     )  # fmt: skip
 
 
 def _convolved(maps: _Buffer, into: Tensor, kernel: _Convolution) -> _Buffer:
     heads, n_read = kernel.weights.shape[:2]
     out = _Buffer(into, maps.first + kernel.reach, maps.offset - kernel.pad_left, maps.rows - kernel.reach)
-    down, across = PATCHES if into.dtype == torch.float16 else (8, 4)
+    down, across, warps = TILES[into.dtype].patches
     tall, wide = down * TALL, across * WIDE
     _convolve[_tiles(out.first + out.rows + out.offset, wide), _tiles(out.rows, tall), len(into)](
         maps.maps, kernel.weights, into, out.first, out.offset,
-        *into.stride()[:2], n_read, heads, kernel.window, TALL, WIDE, down, across, num_warps=4,
+        *into.stride()[:2], n_read, heads, kernel.window, TALL, WIDE, down, across, num_warps=warps,
     )  # fmt: skip
     return out
 
@@ -183,26 +198,26 @@ def _finish_rows(
 ) -> None:
     """Mixing, softmax, mixing of every row in place, each left out where not wanted. `before` as above."""
     heads = len(maps.maps) // batch
-    padded = _padded(heads)
-    columns = min(max(4096 // padded, 32), COLUMNS)
+    padded, (cells, warps) = _padded(heads), TILES[maps.maps.dtype].row
+    columns = min(max(cells // padded, 32), COLUMNS)
     scale = PROBABILITY if maps.maps.dtype == torch.float16 and softmax else 1.0
     margin, more = (before.margin, TALL - 1) if before else (0, 0)
     last = maps.first + maps.rows
     _rows[maps.rows + more, batch](
         maps.maps, *(maps.maps if mixing is None else mixing for mixing in (head_pre, head_post)), scale,
         maps.first, last, maps.offset, margin, *maps.maps.stride()[:2],
-        heads, padded, head_pre is not None, softmax, head_post is not None, columns, num_warps=4,
+        heads, padded, head_pre is not None, softmax, head_post is not None, columns, num_warps=warps,
     )  # fmt: skip
 
 
 def _values_into(out: Heads, maps: _Buffer, v: KeyHeads) -> None:
     heads, d = v.shape[2], v.shape[3]
-    rows, keys = (64, 64) if v.dtype != torch.float32 else (32, 32)
+    rows, keys, warps = TILES[v.dtype].values
     wide, rest = _widths(d)
     _values[_tiles(maps.rows, rows), len(maps.maps)](
         maps.maps, v, out, v.shape[1], maps.first, maps.rows, 1 / _scale(v.dtype),
         *maps.maps.stride()[:2], *v.stride()[:3], *out.stride()[:3],
-        out.shape[2], out.shape[2] // heads, d, wide, rest, rows, keys, num_warps=4, num_stages=3,
+        out.shape[2], out.shape[2] // heads, d, wide, rest, rows, keys, num_warps=warps, num_stages=3,
     )  # fmt: skip
 
 
@@ -269,36 +284,38 @@ def _times(a, b, total):
 @triton.jit
 @no_type_check
 def _scores(
-    q, k, out, n_tokens, first, offset, margin, scale,
+    q, k, out, n_tokens, first, offset, margin, width, scale,
     q_batch, q_token, q_head, k_batch, k_token, k_head, out_item, out_row,
     HEADS: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, REST: tl.constexpr,
-    CAUSAL: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    CAUSAL: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
-    column, row, item = tl.program_id(0) * COLUMNS, tl.program_id(1) * ROWS, tl.program_id(2).to(tl.int64)
-    batch, head = item // HEADS, item % HEADS
-    queries, keys = first + row + tl.arange(0, ROWS), column - offset + tl.arange(0, COLUMNS)
-    first_key, last_query = column - offset, first + row + ROWS - 1
-    if first_key <= last_query + margin:
-        total = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
-        if first_key <= last_query:
-            q += batch * q_batch + head * q_head
-            k += batch * k_batch + head // SHARED * k_head
-            asked, there = (queries >= 0) & (queries < n_tokens), (keys >= 0) & (keys < n_tokens)
-            at = tl.arange(0, WIDE)
-            left = tl.load(q + queries[:, None] * q_token + at, asked[:, None] & (at < D), 0.0)
-            right = tl.load(k + keys * k_token + at[:, None], there & (at < D)[:, None], 0.0)
-            total = _times(left, right, total)
+    start, row, item = tl.program_id(0) * (SPAN * COLUMNS), tl.program_id(1) * ROWS, tl.program_id(2)
+    batch, head = (item // HEADS).to(tl.int64), item % HEADS
+    rows, at, beyond = row + tl.arange(0, ROWS), tl.arange(0, WIDE), WIDE + tl.arange(0, max(REST, 1))
+    queries = first + rows
+    out += item.to(tl.int64) * out_item
+    stop = tl.minimum(tl.minimum(start + SPAN * COLUMNS, width), first + row + ROWS + offset + margin)
+    if start < stop:
+        asked = ((queries >= 0) & (queries < n_tokens))[:, None]
+        left = q + batch * q_batch + head * q_head + tl.where(asked, queries[:, None], 0) * q_token
+        k += batch * k_batch + head // SHARED * k_head
+        query = tl.load(left + at, asked & (at < D), 0.0)
+        if REST > 0:
+            query_rest = tl.load(left + beyond, asked & (beyond < D), 0.0)
+        for column in range(start, stop, COLUMNS):
+            keys = column - offset + tl.arange(0, COLUMNS)
+            there = (keys >= 0) & (keys < n_tokens)
+            right = k + tl.where(there, keys, 0) * k_token
+            total = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
+            total = _times(query, tl.load(right + at[:, None], there & (at < D)[:, None], 0.0), total)
             if REST > 0:
-                beyond = WIDE + tl.arange(0, REST)
-                left = tl.load(q + queries[:, None] * q_token + beyond, asked[:, None] & (beyond < D), 0.0)
-                right = tl.load(k + keys * k_token + beyond[:, None], there & (beyond < D)[:, None], 0.0)
-                total = _times(left, right, total)
+                key_rest = tl.load(right + beyond[:, None], there & (beyond < D)[:, None], 0.0)
+                total = _times(query_rest, key_rest, total)
             total *= scale
             if CAUSAL:
                 total = tl.where(keys <= queries[:, None], total, 0.0)
-        at_rows = (row + tl.arange(0, ROWS))[:, None] * out_row
-        at = out + item * out_item + at_rows + column + tl.arange(0, COLUMNS)
-        tl.store(at, _narrowed(total, out.dtype.element_ty))
+            place = out + rows[:, None] * out_row + column + tl.arange(0, COLUMNS)
+            tl.store(place, _narrowed(total, out.dtype.element_ty))
 
 
 @triton.jit
@@ -392,29 +409,30 @@ def _values(
     HEADS: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, REST: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    row, item = (tl.num_programs(0) - 1 - tl.program_id(0)) * ROWS, tl.program_id(1).to(tl.int64)
-    batch, head = item // HEADS, item % HEADS
+    row, item = (tl.num_programs(0) - 1 - tl.program_id(0)) * ROWS, tl.program_id(1)
+    batch, head = (item // HEADS).to(tl.int64), item % HEADS
     rows, keys, at = row + tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, WIDE)
-    queries = first + rows
-    maps += item * item_stride
+    beyond, queries = WIDE + tl.arange(0, max(REST, 1)), first + rows
+    maps += item.to(tl.int64) * item_stride + rows[:, None] * row_stride + keys
     v += batch * v_batch + head // SHARED * v_head
-    out += batch * out_batch + head * out_head
     total = tl.zeros([ROWS, WIDE], dtype=tl.float32)
-    if REST > 0:
-        beyond = WIDE + tl.arange(0, REST)
-        total_rest = tl.zeros([ROWS, REST], dtype=tl.float32)
-    for start in range(0, tl.minimum(first + row + ROWS, n_tokens), KEYS):
-        there = start + keys
-        weights = tl.load(maps + rows[:, None] * row_stride + there)
-        weights = tl.where(there <= queries[:, None], weights, 0.0)
-        valid = (there < n_tokens)[:, None]
-        there = tl.minimum(there, n_tokens - 1)
-        total = _times(weights, tl.load(v + there[:, None] * v_token + at, valid & (at < D), 0.0), total)
+    total_rest = tl.zeros([ROWS, max(REST, 1)], dtype=tl.float32)
+    past = (first + row + 1) // KEYS * KEYS  # up to here no row has a masked cell
+    for start in range(0, past, KEYS):
+        weights, values = tl.load(maps + start), v + (start + keys)[:, None] * v_token
+        total = _times(weights, tl.load(values + at, at < D, 0.0), total)
         if REST > 0:
-            values = tl.load(v + there[:, None] * v_token + beyond, valid & (beyond < D), 0.0)
-            total_rest = _times(weights, values, total_rest)
+            total_rest = _times(weights, tl.load(values + beyond, beyond < D, 0.0), total_rest)
+    for start in range(past, tl.minimum(first + row + ROWS, n_tokens), KEYS):
+        there = start + keys
+        weights = tl.where(there <= queries[:, None], tl.load(maps + start), 0.0)
+        valid = (there < n_tokens)[:, None]
+        values = v + tl.minimum(there, n_tokens - 1)[:, None] * v_token
+        total = _times(weights, tl.load(values + at, valid & (at < D), 0.0), total)
+        if REST > 0:
+            total_rest = _times(weights, tl.load(values + beyond, valid & (beyond < D), 0.0), total_rest)
     valid = (rows < n_rows)[:, None]
-    at_rows = out + queries.to(tl.int64)[:, None] * out_token
-    tl.store(at_rows + at, (total * factor).to(out.dtype.element_ty), valid & (at < D))
+    place = out + batch * out_batch + head * out_head + queries.to(tl.int64)[:, None] * out_token
+    tl.store(place + at, (total * factor).to(out.dtype.element_ty), valid & (at < D))
     if REST > 0:
-        tl.store(at_rows + beyond, (total_rest * factor).to(out.dtype.element_ty), valid & (beyond < D))
+        tl.store(place + beyond, (total_rest * factor).to(out.dtype.element_ty), valid & (beyond < D))

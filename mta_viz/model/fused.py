@@ -44,7 +44,7 @@ class Tiles(NamedTuple):
 
 
 TILES = {
-    torch.float16: Tiles((128, 64, 8, 4), (16, 8, 4), (4096, 4), (64, 64, 4)),
+    torch.float16: Tiles((64, 64, 8, 4), (16, 8, 4), (2048, 2), (128, 64, 8)),
     torch.float32: Tiles((32, 32, 4, 4), (8, 4, 4), (4096, 4), (32, 32, 4)),
 }
 
@@ -245,8 +245,10 @@ def _padded(heads: int) -> int:
 
 def _widths(d: int) -> tuple[int, int]:
     """d as a power of 2 and the rest: 96 is 64 and 32, without the waste of 128."""
-    wide = max(16, triton.next_power_of_2(d + 1) // 2)
-    return wide, max(16, triton.next_power_of_2(d - wide)) if d > wide else 0
+    wide = triton.next_power_of_2(d + 1) // 2
+    rest = triton.next_power_of_2(d - wide) if d > wide else 0
+    # a product with 16 columns beside another reads beyond its shared memory (Triton 3.6)
+    return (wide, rest) if rest >= 32 or (rest == 0 and wide >= 16) else (max(16, 2 * wide if rest else wide), 0)
 
 
 def _whole(mixing: Mixing, heads: int) -> Float[Tensor, "whole whole"]:

@@ -13,15 +13,15 @@ Owns no choice of when to run: that is backends.py's.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 import triton
-import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from mta_viz.model import fused_kernels
 from mta_viz.model.ops import Heads, Kernels, KeyHeads, Mixing
 
 SLAB_ROWS = (
@@ -31,7 +31,6 @@ ROWS, COLUMNS = 128, 512  # a buffer's height and width are multiples of these
 TALL, WIDE = 4, 16  # a patch of the convolution: rows and columns that one row of its matrix product gives
 PROBABILITY = 256.0  # what float16 holds for 1
 LARGEST = 65504.0  # of float16
-LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 class Tiles(NamedTuple):
@@ -168,7 +167,7 @@ def _scores_into(scores: _Buffer, q: Heads, k: KeyHeads, before: _Convolution | 
     margin, more = (before.margin, TALL - 1) if before else (0, 0)
     width = min(scores.first + scores.rows + scores.offset + margin, scores.maps.shape[2])
     wide, rest = _widths(d)
-    _scores[_tiles(width, keys * span), _tiles(scores.rows + more, rows), len(scores.maps)](
+    fused_kernels.scores[_tiles(width, keys * span), _tiles(scores.rows + more, rows), len(scores.maps)](
         q, k, scores.maps, q.shape[1], scores.first, scores.offset, margin, width, d**-0.5,
         *q.stride()[:3], *k.stride()[:3], *scores.maps.stride()[:2],
         heads, heads // k.shape[2], d, wide, rest, before is not None, rows, keys, span, num_warps=warps,
@@ -180,7 +179,8 @@ def _convolved(maps: _Buffer, into: Tensor, kernel: _Convolution) -> _Buffer:
     out = _Buffer(into, maps.first + kernel.reach, maps.offset - kernel.pad_left, maps.rows - kernel.reach)
     down, across, warps = TILES[into.dtype].patches
     tall, wide = down * TALL, across * WIDE
-    _convolve[_tiles(out.first + out.rows + out.offset, wide), _tiles(out.rows, tall), len(into)](
+    width = out.first + out.rows + out.offset
+    fused_kernels.convolve[_tiles(width, wide), _tiles(out.rows, tall), len(into)](
         maps.maps, kernel.weights, into, out.first, out.offset,
         *into.stride()[:2], n_read, heads, kernel.window, TALL, WIDE, down, across, num_warps=warps,
     )  # fmt: skip
@@ -203,7 +203,7 @@ def _finish_rows(
     scale = PROBABILITY if maps.maps.dtype == torch.float16 and softmax else 1.0
     margin, more = (before.margin, TALL - 1) if before else (0, 0)
     last = maps.first + maps.rows
-    _rows[maps.rows + more, batch](
+    fused_kernels.rows[maps.rows + more, batch](
         maps.maps, *(maps.maps if mixing is None else mixing for mixing in (head_pre, head_post)), scale,
         maps.first, last, maps.offset, margin, *maps.maps.stride()[:2],
         heads, padded, head_pre is not None, softmax, head_post is not None, columns, num_warps=warps,
@@ -214,7 +214,7 @@ def _values_into(out: Heads, maps: _Buffer, v: KeyHeads) -> None:
     heads, d = v.shape[2], v.shape[3]
     rows, keys, warps = TILES[v.dtype].values
     wide, rest = _widths(d)
-    _values[_tiles(maps.rows, rows), len(maps.maps)](
+    fused_kernels.values[_tiles(maps.rows, rows), len(maps.maps)](
         maps.maps, v, out, v.shape[1], maps.first, maps.rows, 1 / _scale(v.dtype),
         *maps.maps.stride()[:2], *v.stride()[:3], *out.stride()[:3],
         out.shape[2], out.shape[2] // heads, d, wide, rest, rows, keys, num_warps=warps, num_stages=3,
@@ -244,11 +244,11 @@ def _padded(heads: int) -> int:
 
 
 def _widths(d: int) -> tuple[int, int]:
-    """d as a power of 2 and the rest: 96 is 64 and 32, without the waste of 128."""
-    wide = triton.next_power_of_2(d + 1) // 2
+    """d as a power of 2 and a rest: 96 is 64 and 32, without the waste of 128; 40 is 64 and no rest."""
+    whole, wide = triton.next_power_of_2(max(d, 16)), triton.next_power_of_2(d + 1) // 2
     rest = triton.next_power_of_2(d - wide) if d > wide else 0
-    # a product with 16 columns beside another reads beyond its shared memory (Triton 3.6)
-    return (wide, rest) if rest >= 32 or (rest == 0 and wide >= 16) else (max(16, 2 * wide if rest else wide), 0)
+    # a rest of 16 beside rows that are not aligned became wrong machine code (Triton 3.6)
+    return (wide, rest) if rest >= 32 and wide + rest < whole else (whole, 0)
 
 
 def _whole(mixing: Mixing, heads: int) -> Float[Tensor, "whole whole"]:
@@ -265,176 +265,3 @@ def _tap_of(c_q: int, c_k: int, window: int, device: torch.device) -> Tensor:
     a, b = read - torch.arange(TALL)[:, None], column - torch.arange(WIDE)
     inside = (a >= 0) & (a < c_q) & (b >= 0) & (b < c_k)
     return torch.where(inside, a * c_k + b, c_q * c_k).flatten(2).to(device)
-
-
-@triton.jit
-@no_type_check
-def _narrowed(x, dtype: tl.constexpr):
-    """As `dtype`; float16 holds its largest number for what is larger."""
-    if dtype == tl.float16:
-        x = tl.clamp(x, -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
-    return x.to(dtype)
-
-
-@triton.jit
-@no_type_check
-def _times(a, b, total):
-    """total + a b; float32 in three products of the tensor cores, exact to its own rounding."""
-    return tl.dot(a, b, total, input_precision="tf32x3")
-
-
-@triton.jit
-@no_type_check
-def _scores(
-    q, k, out, n_tokens, first, offset, margin, width, scale,
-    q_batch, q_token, q_head, k_batch, k_token, k_head, out_item, out_row,
-    HEADS: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, REST: tl.constexpr,
-    CAUSAL: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr,
-):  # fmt: skip
-    start, row, item = tl.program_id(0) * (SPAN * COLUMNS), tl.program_id(1) * ROWS, tl.program_id(2)
-    batch, head = (item // HEADS).to(tl.int64), item % HEADS
-    rows, at, beyond = row + tl.arange(0, ROWS), tl.arange(0, WIDE), WIDE + tl.arange(0, max(REST, 1))
-    queries = first + rows
-    out += item.to(tl.int64) * out_item
-    stop = tl.minimum(tl.minimum(start + SPAN * COLUMNS, width), first + row + ROWS + offset + margin)
-    if start < stop:
-        asked = ((queries >= 0) & (queries < n_tokens))[:, None]
-        left = q + batch * q_batch + head * q_head + tl.where(asked, queries[:, None], 0) * q_token
-        k += batch * k_batch + head // SHARED * k_head
-        query = tl.load(left + at, asked & (at < D), 0.0)
-        if REST > 0:
-            query_rest = tl.load(left + beyond, asked & (beyond < D), 0.0)
-        for column in range(start, stop, COLUMNS):
-            keys = column - offset + tl.arange(0, COLUMNS)
-            there = (keys >= 0) & (keys < n_tokens)
-            right = k + tl.where(there, keys, 0) * k_token
-            total = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
-            total = _times(query, tl.load(right + at[:, None], there & (at < D)[:, None], 0.0), total)
-            if REST > 0:
-                key_rest = tl.load(right + beyond[:, None], there & (beyond < D)[:, None], 0.0)
-                total = _times(query_rest, key_rest, total)
-            total *= scale
-            if CAUSAL:
-                total = tl.where(keys <= queries[:, None], total, 0.0)
-            place = out + rows[:, None] * out_row + column + tl.arange(0, COLUMNS)
-            tl.store(place, _narrowed(total, out.dtype.element_ty))
-
-
-@triton.jit
-@no_type_check
-def _convolve(
-    maps, weights, out, first, offset, item_stride, row_stride, n_read,
-    HEADS: tl.constexpr, WINDOW: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
-    DOWN: tl.constexpr, ACROSS: tl.constexpr,
-):  # fmt: skip
-    """A row of the product is a patch of TALL x WIDE cells: what it reads, row after row, times weights."""
-    column, row, item = tl.program_id(0) * (ACROSS * WIDE), tl.program_id(1) * (DOWN * TALL), tl.program_id(2)
-    if column - offset <= first + row + DOWN * TALL - 1:
-        patch, cell, window = tl.arange(0, DOWN * ACROSS), tl.arange(0, TALL * WIDE), tl.arange(0, WINDOW)
-        down, across = row + patch // ACROSS * TALL, column + patch % ACROSS * WIDE
-        start = item.to(tl.int64) * item_stride
-        at = maps + start + down[:, None] * row_stride + across[:, None] + window
-        weights += item % HEADS * n_read * (WINDOW * TALL * WIDE)
-        at_weights = weights + window[:, None] * (TALL * WIDE) + cell
-        total = tl.zeros([DOWN * ACROSS, TALL * WIDE], dtype=tl.float32)
-        for read in range(n_read):
-            total = _times(
-                tl.load(at + read * row_stride),
-                tl.load(at_weights + read * (WINDOW * TALL * WIDE)),
-                total,
-            )
-        at_rows, at_columns = down[:, None] + cell // WIDE, across[:, None] + cell % WIDE
-        tl.store(out + start + at_rows * row_stride + at_columns, _narrowed(total, out.dtype.element_ty))
-
-
-@triton.jit
-@no_type_check
-def _row_scores(at, matrix, valid, BEFORE: tl.constexpr):
-    maps = tl.load(at, valid, 0.0)
-    if BEFORE:
-        return _times(matrix, maps, tl.zeros(maps.shape, dtype=tl.float32))
-    return maps.to(tl.float32)
-
-
-@triton.jit
-@no_type_check
-def _rows(
-    maps, before, after, scale, first, last, offset, margin, item_stride, row_stride,
-    HEADS: tl.constexpr, PADDED: tl.constexpr, BEFORE: tl.constexpr, SOFTMAX: tl.constexpr,
-    AFTER: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """One query's row of every head: mix, softmax, mix, and zeros up to `margin` cells past it."""
-    row = tl.num_programs(0) - 1 - tl.program_id(0)  # the long ones first
-    heads, columns = tl.arange(0, PADDED), tl.arange(0, COLUMNS)
-    own = first + row + offset  # the column of its own key; below `offset` before the first token
-    stop = tl.where(first + row < last, own, -1)  # rows beyond the slab are all zeros
-    # rows that are left out stay within the buffer: their addresses are made all the same
-    item = tl.program_id(1).to(tl.int64) * HEADS + tl.minimum(heads, HEADS - 1)
-    at = maps + item[:, None] * item_stride + row.to(tl.int64) * row_stride + columns
-    valid = (heads < HEADS)[:, None]
-    square = heads[:, None] * PADDED + heads
-    matrix_before, matrix_after = before, after
-    if BEFORE:
-        matrix_before = tl.load(before + square)
-    if AFTER:
-        matrix_after = tl.load(after + square)
-    top, total = tl.full([PADDED], 0.0, dtype=tl.float32), tl.full([PADDED], 1.0, dtype=tl.float32)
-    if SOFTMAX:  # noqa: SIM102 - known when the kernel is made
-        if stop >= offset:
-            top, total = top - float("inf"), total * 0.0
-            # from key 0 on, so that no part is without a cell
-            for start in range(offset // COLUMNS * COLUMNS, own + 1, COLUMNS):
-                inside = (start + columns >= offset) & (start + columns <= stop)
-                scores = _row_scores(at + start, matrix_before, valid, BEFORE)
-                scores = tl.where(inside, scores, float("-inf"))
-                higher = tl.maximum(top, tl.max(scores, 1) * LOG2_E)
-                shares = tl.exp2(scores * LOG2_E - higher[:, None])
-                total = total * tl.exp2(top - higher) + tl.sum(shares, 1)
-                top = higher
-    for start in range(0, own + 1 + margin, COLUMNS):
-        inside = (start + columns >= offset) & (start + columns <= stop)
-        weights = _row_scores(at + start, matrix_before, valid, BEFORE)
-        if SOFTMAX:
-            weights = tl.exp2(weights * LOG2_E - top[:, None]) * (scale / total)[:, None]
-        weights = tl.where(inside, weights, 0.0)
-        if AFTER:
-            weights = weights.to(maps.dtype.element_ty)
-            weights = _times(matrix_after, weights, tl.zeros([PADDED, COLUMNS], dtype=tl.float32))
-        tl.store(at + start, _narrowed(weights, maps.dtype.element_ty), valid)
-
-
-@triton.jit
-@no_type_check
-def _values(
-    maps, v, out, n_tokens, first, n_rows, factor,
-    item_stride, row_stride, v_batch, v_token, v_head, out_batch, out_token, out_head,
-    HEADS: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, REST: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr,
-):  # fmt: skip
-    row, item = (tl.num_programs(0) - 1 - tl.program_id(0)) * ROWS, tl.program_id(1)
-    batch, head = (item // HEADS).to(tl.int64), item % HEADS
-    rows, keys, at = row + tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, WIDE)
-    beyond, queries = WIDE + tl.arange(0, max(REST, 1)), first + rows
-    maps += item.to(tl.int64) * item_stride + rows[:, None] * row_stride + keys
-    v += batch * v_batch + head // SHARED * v_head
-    total = tl.zeros([ROWS, WIDE], dtype=tl.float32)
-    total_rest = tl.zeros([ROWS, max(REST, 1)], dtype=tl.float32)
-    past = (first + row + 1) // KEYS * KEYS  # up to here no row has a masked cell
-    for start in range(0, past, KEYS):
-        weights, values = tl.load(maps + start), v + (start + keys)[:, None] * v_token
-        total = _times(weights, tl.load(values + at, at < D, 0.0), total)
-        if REST > 0:
-            total_rest = _times(weights, tl.load(values + beyond, beyond < D, 0.0), total_rest)
-    for start in range(past, tl.minimum(first + row + ROWS, n_tokens), KEYS):
-        there = start + keys
-        weights = tl.where(there <= queries[:, None], tl.load(maps + start), 0.0)
-        valid = (there < n_tokens)[:, None]
-        values = v + tl.minimum(there, n_tokens - 1)[:, None] * v_token
-        total = _times(weights, tl.load(values + at, valid & (at < D), 0.0), total)
-        if REST > 0:
-            total_rest = _times(weights, tl.load(values + beyond, valid & (beyond < D), 0.0), total_rest)
-    valid = (rows < n_rows)[:, None]
-    place = out + batch * out_batch + head * out_head + queries.to(tl.int64)[:, None] * out_token
-    tl.store(place + at, (total * factor).to(out.dtype.element_ty), valid & (at < D))
-    if REST > 0:
-        tl.store(place + beyond, (total_rest * factor).to(out.dtype.element_ty), valid & (beyond < D))

@@ -89,7 +89,9 @@ class _Ready:
 
     @classmethod
     def of(cls, steps: Steps, heads: int, dtype: torch.dtype) -> "_Ready":
-        pre, post = (kernel and _Convolution(kernel, dtype) for kernel in (steps.pre, steps.post))
+        pre, post = (
+            None if kernel is None else _Convolution(kernel, dtype) for kernel in (steps.pre, steps.post)
+        )
         mixings = (
             None if mixing is None else _whole(mixing.to(dtype), heads)
             for mixing in (steps.head_pre, steps.head_post)

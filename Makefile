@@ -35,7 +35,7 @@ test: lint suite
 
 suite: $(TEST_READY)
 	browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 \
-		$(RUN) -m pytest -q -n 3 --dist worksteal
+		$(RUN) -m pytest -q -n 4 --dist worksteal
 
 QUICK := tests/test_architecture.py tests/test_docs.py tests/figures/test_registry.py tests/model/test_model_ops.py \
 	tests/analysis/test_stage_statistics.py tests/run/test_only_run_runs.py

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,13 +50,13 @@ ROOMS = {
     "ui": (
         "shell",
         "linked",
-        "how",
         "attention",
         "kernels",
         "labs",
         "surgery",
         "compare",
         "workspace",
+        "how",
         "train",
     ),
 }
@@ -63,15 +64,21 @@ WITHOUT_TORCH = ("pages/", "app.py", "mta_viz/plots/")
 API = {"load", "capture", "kernels", "patterns", "decompose", "attribute", "compare", "export"}
 
 
-def sources(root: Path) -> Iterator[tuple[str, ast.Module, int]]:
+@cache
+def sources(root: Path) -> tuple[tuple[str, ast.Module, int], ...]:
     """(path inside the project, syntax tree, number of lines) of every file of the product."""
-    for path in sorted([*root.glob("mta_viz/**/*.py"), *root.glob("pages/*.py"), *root.glob("app.py")]):
-        text = path.read_text("utf-8")
-        yield path.relative_to(root).as_posix(), ast.parse(text), text.count("\n")
+    paths = sorted([*root.glob("mta_viz/**/*.py"), *root.glob("pages/*.py"), *root.glob("app.py")])
+    texts = [(path.relative_to(root).as_posix(), path.read_text("utf-8")) for path in paths]
+    return tuple((name, ast.parse(text), text.count("\n")) for name, text in texts)
 
 
-def imports(name: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+@cache
+def imports(name: str, tree: ast.Module) -> tuple[tuple[int, str], ...]:
     """(line, dotted module) of every import, those inside functions too; relative ones resolved."""
+    return tuple(_imports(name, tree))
+
+
+def _imports(name: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
     package = name.removesuffix(".py").split("/")[:-1]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -231,9 +231,14 @@ def test_the_table_of_layers_is_what_the_shipped_kernels_say():
     assert table("layer") == expected
 
 
-def test_the_tried_changes_are_what_cards_and_kernels_say():
+@pytest.mark.parametrize(
+    "runs",
+    [("as shipped",), pytest.param(("as shipped", *RUNS), marks=pytest.mark.slow)],
+    ids=["shipped", "all"],
+)
+def test_the_tried_changes_are_what_cards_and_kernels_say(runs):
     measured, shapes = [], []
-    for run in ("as shipped", *RUNS):
+    for run in runs:
         file = MTA / "card.json" if run == "as shipped" else CARDS / f"needle-mta-{RUNS[run]}.json"
         kernels = kernels_of(run)
         right = str(validation(file)["all"]["right"])
@@ -246,8 +251,8 @@ def test_the_tried_changes_are_what_cards_and_kernels_say():
         ]
         named = [f"{n_named}/{counts.kernels}", f"{counts.templates}, {counts.survive}", by_envelope[0]]
         shapes.append([run, *named, str(counts.edges), by_envelope[1], listed(Counter(counts.shapes))])
-    assert table("run | before") == measured
-    assert table("run | named") == shapes
+    assert table("run | before")[: len(runs)] == measured
+    assert table("run | named")[: len(runs)] == shapes
 
 
 def test_the_way_of_the_kernels_is_what_the_history_says():

@@ -15,7 +15,9 @@ def bar(
     label: str, options: Iterable[Any], setting: Setting[Any], *, default: Any = None, **look: Any
 ) -> Any:
     """A bar of options of which one is always chosen; a mapping gives their words."""
-    return st.segmented_control(label, required=True, **_of(options, setting, default), **look)
+    given = _of(options, setting, default)
+    chosen = given["options"][given.pop("index")]
+    return st.segmented_control(label, required=True, default=chosen, **given, **look)
 
 
 def menu(

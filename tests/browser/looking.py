@@ -1,9 +1,6 @@
 """What every browser test does with a page: wait until it rests, run a prompt, find a point on a chart."""
 
 import re
-from contextlib import suppress
-
-from playwright.sync_api import TimeoutError
 
 PROMPT = "The cat sat on the mat."
 MAP, TEXT = ".st-key-exact .mta-maps", ".mta-words"
@@ -16,12 +13,11 @@ WINDOW = f"""() => {{
 
 
 def settle(page):
-    """Until the script has run, nothing is being loaded, and the prompt's story is told."""
+    """Until the script has run, nothing is being loaded, and no story is on its way."""
     _rest(page)
-    with suppress(TimeoutError):  # a long prompt's story is asked for: it has a button
-        page.locator(".st-key-story").wait_for(state="detached", timeout=10_000)
+    page.locator(".st-key-stop-story").wait_for(state="detached")
     _rest(page)
-    page.wait_for_timeout(500)
+    page.wait_for_timeout(300)
 
 
 def _rest(page):

@@ -43,7 +43,6 @@ FIGURES: list[tuple[str, dict[str, Any]]] = [
     ("sweep", {"where": "head_pre", "answer": "xy", "selected": (1, 2)}),
     ("sweep", {"where": "heads"}),
     ("patched-heads", {"prompt": OTHER, "selected": (1, 2)}),
-    ("greedy-set", {"answer": "!"}),
     ("attribution", {"kind": "bars", "spans": (LO,), "position": 9, "answer": "l"} | SECONDS),
     ("attribution", {"kind": "text", "method": "ablation", "groups": ((1, 2), (4,)), "baseline": 7}),
     ("attributed-heads", {"of": "sizes", "stage": "kq", "selected": (1, 2)} | SECONDS),
@@ -56,8 +55,11 @@ FIGURES: list[tuple[str, dict[str, Any]]] = [
     ("responsible-cells", HEAD | {"of": "final", "first_token": True}),
     ("kernel-paths", HEAD | {"where": "post", "answer": "xy"}),
     ("kernel-paths", HEAD | {"where": "head_pre", "edit": "identity", "into": "scores"}),
+]
+OF_MANY_RUNS: list[tuple[str, dict[str, Any]]] = [  # of a model with few kernels
+    ("greedy-set", {"answer": "b"}),
     ("shapley", {"task": "prompt", "pairs": 2, "shown": 3}),
-    ("necessity-sufficiency", {"task": "prompt", "pairs": 2, "edit": "zero", "answer": "!"}),
+    ("necessity-sufficiency", {"task": "prompt", "pairs": 2, "edit": "zero", "answer": "b"}),
 ]
 TABLES = ("removed-cells",)
 
@@ -93,6 +95,16 @@ def remembering(trace: Trace) -> Source:
 def heat(made: Drawn) -> np.ndarray:
     """The drawn cells, NaN where there are none."""
     return np.array(next(part for part in made.figure.data if part.type == "heatmap").z, float)
+
+
+@pytest.fixture(scope="module")
+def short(models: Path) -> Trace:
+    return mta_viz.capture(mta_viz.load(models / "tiny-blocks"), "aba")
+
+
+@pytest.mark.parametrize(("name", "parameters"), OF_MANY_RUNS)
+def test_a_figure_of_many_runs_is_made_again_from_its_parameters_as_json(short, name, parameters):
+    test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(short, None, name, parameters)
 
 
 @pytest.mark.parametrize(("name", "parameters"), FIGURES)

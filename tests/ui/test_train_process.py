@@ -46,22 +46,6 @@ def until(folder: Path, true: Callable[[Training], bool], seconds: float = 150.0
     return training
 
 
-def test_a_training_runs_as_a_process_and_is_found_by_its_folder(settings: Settings, tmp_path: Path) -> None:
-    out = tmp_path / "group" / "trained"
-    assert start(settings, out).alive
-    with pytest.raises(MtaVizError, match=r"runs in .* already"):
-        start(settings, out)
-    assert [each.folder for each in find_trainings([tmp_path])] == [out]
-    done = until(out, lambda training: not training.alive)
-    assert done.done and not done.resumable and done.job.settings == settings
-    assert done.run is not None and (done.run.step, done.run.before) == (2, None)
-    before, after = done.run.perplexity["grammar"]
-    assert after is not None and 1 < before != after
-    assert (out / ADAPTER).is_file()
-    with pytest.raises(MtaVizError, match="holds something already"):
-        start(settings, out)
-
-
 @pytest.fixture
 def sigint_ignored() -> Iterator[None]:
     """As in an app that a script started in the background."""
@@ -71,19 +55,27 @@ def sigint_ignored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("sigint_ignored")
-def test_a_stopped_training_keeps_its_steps_and_goes_on(settings: Settings, tmp_path: Path) -> None:
-    long, out = replace(settings, steps=100_000), tmp_path / "trained"
-    start(long, out)
+def test_a_training_runs_as_a_process_is_stopped_and_goes_on_to_its_end(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings, out = replace(settings, steps=6), tmp_path / "group" / "trained"
+    assert start(settings, out).alive
+    with pytest.raises(MtaVizError, match=r"runs in .* already"):
+        start(settings, out)
+    assert [each.folder for each in find_trainings([tmp_path])] == [out]
     stop(until(out, lambda training: training.run is not None and training.run.step > 0))
     stopped = until(out, lambda training: not training.alive)
     assert stopped.resumable and not stopped.done and stopped.run is not None
     assert stopped.run.state == "stopped" and "--resume goes on from there" in " ".join(stopped.words)
-    start(long, out, resume=True)
-    reached = stopped.run.step
-    again = until(out, lambda training: training.run is not None and training.run.step > reached)
-    assert again.alive
-    stop(again)
-    assert until(out, lambda training: not training.alive).resumable
+    start(settings, out, resume=True)
+    done = until(out, lambda training: not training.alive)
+    assert done.done and not done.resumable and done.job.settings == settings
+    assert done.run is not None and (done.run.step, done.run.before) == (6, None)
+    before, after = done.run.perplexity["grammar"]
+    assert after is not None and 1 < before != after
+    assert (out / ADAPTER).is_file()
+    with pytest.raises(MtaVizError, match="holds something already"):
+        start(settings, out)
 
 
 def test_a_process_that_fails_says_why_and_may_be_started_again(settings: Settings, tmp_path: Path) -> None:

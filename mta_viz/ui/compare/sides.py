@@ -88,7 +88,7 @@ def _two_models(page: Page) -> Side | None:
 
 def _pick_a(here: str, models: Mapping[str, Found]) -> None:
     names, key = list(models) if here in models else [here, *models], state.borrow("compare.a", here)
-    look: Any = {"width": 300, "key": key, "help": "The sidebar's checkpoint."}
+    look: Any = {"index": names.index(here), "width": 300, "key": key, "help": "The sidebar's checkpoint."}
     st.selectbox("A", names, on_change=state.on_choice(key, _choose), **look)
 
 

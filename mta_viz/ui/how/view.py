@@ -31,6 +31,7 @@ from mta_viz.ui.shell.show import begin, draw, save_line, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.terms import draw_terms, texts, worded
 from mta_viz.ui.shell.widgets import chart, head_name, layer_label
+from mta_viz.ui.workspace.opening import choose_head
 
 STEPS = ("score", "window", "future", "heads", "softmax", "answer")
 PLAY = "playground"
@@ -102,6 +103,7 @@ def draw_how(page: Page) -> None:
 
 
 def _draw(page: Page) -> None:
+    choose_head(page)
     selected = pickers.resolve(state.selection(), page.trace)
     state.select(layer=selected.layer, head=selected.head)
     cell = Cell(page, selected)

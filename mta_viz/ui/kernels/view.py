@@ -140,6 +140,7 @@ def _pick(page: Page, steps: tuple[int, ...], layer: int, head: int) -> tuple[Pl
         scores = {name: name.replace("_", " ") for name in figures.TRAINING_SCORES}
         score = menu("Score", scores, SCORE, width=220)
     look = STEP.widget(steps, default=steps[-1]) | {"help": "Drag it, or move it with the arrow keys."}
+    look["value"] = steps[look.pop("index")]
     return where, score, st.select_slider("Training step", steps, format_func=lambda at: f"{at:,}", **look)
 
 

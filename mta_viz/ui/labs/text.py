@@ -204,7 +204,8 @@ def _draw_losses(page: Page, given: _Given, losses: TextLosses, running: bool) -
     parts, part = math.ceil(len(losses.tokens) / figures.PART), 1
     if parts > 1:
         widget = PART.widget(range(1, parts + 1))
-        part = int(st.number_input(f"Part, 1 to {parts}", 1, parts, width=150, **widget))
+        part = 1 + widget.pop("index")
+        part = int(st.number_input(f"Part, 1 to {parts}", 1, parts, part, width=150, **widget))
         caption(f"Each part is {figures.PART:,} tokens.")
     figure = LossText(given.text, part)
     show.show(source_of(page), figure, result=losses, widget=f"losses.{hash((figure, losses.n))}")

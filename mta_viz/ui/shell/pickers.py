@@ -156,7 +156,8 @@ def _pick_index(
         state.select(**{field: target})
 
     with _arrows(field, value, count, shortcuts, move, width):
-        st.selectbox(field.capitalize(), range(count), format_func=label, **_selecting(field, value, move))
+        choosing = _selecting(field, value, move)
+        st.selectbox(field.capitalize(), range(count), value, format_func=label, **choosing)
 
 
 def pick_stage(config: ModelConfig, layer: int, stage: Stage) -> None:
@@ -170,6 +171,7 @@ def pick_stage(config: ModelConfig, layer: int, stage: Stage) -> None:
         st.segmented_control(
             "Stage",
             options,
+            default=stage.value.key,
             required=True,
             format_func=lambda key: Stage.from_key(key).value.short,
             **_selecting("stage", stage.value.key, lambda chosen: state.select(stage=chosen)),
@@ -184,7 +186,7 @@ def pick_position(field: str, position: int, count: int, shortcuts: tuple[str, s
 
     with _arrows(field, position, count, shortcuts, move, 220):
         choosing = _selecting(field, position, move)
-        st.number_input(field.capitalize(), min_value=0, max_value=count - 1, step=1, **choosing)
+        st.number_input(field.capitalize(), 0, count - 1, position, step=1, **choosing)
 
 
 @contextmanager

@@ -174,13 +174,14 @@ def ready(request: Request) -> Page | None:
 
 def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
     """The run or model. Shows the work that makes it. None after Stop; raises what the work raised."""
-    is_run = isinstance(wanted, RunKey)
+    # There every time: what stands under it would be mounted anew where it comes and goes.
+    is_run, place = isinstance(wanted, RunKey), st.empty()
     store = stores().traces if is_run else stores().models
     if (there := store.get(wanted)) is not None:
         return there
     make: Callable[..., Any] = models.trace_of if is_run else models.model_of
     work = current(RUN, wanted) or start(RUN, wanted, partial(make, wanted, stores()), "model")
-    show_until_done(RUN, work, request.button)
+    show_until_done(RUN, work, place, request.button)
     if work.failure is not None:
         _draw_run(request)
         raise work.failure

@@ -17,6 +17,7 @@ from mta_viz.exporting.pictures import SIZES, Format, SizeName, has_scales
 from mta_viz.exporting.provenance import Range
 from mta_viz.exporting.saved import Choices, Colours, Saved
 from mta_viz.figures.base import Drawn, Measured, NamedFigure, Source, drawn
+from mta_viz.ui.fields import bar
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import changed, remember, remember_with_run, weights_digest
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
@@ -210,8 +211,7 @@ def pick_format() -> Format:
         "SVG and PDF are drawn in lines, their text can be selected. HTML keeps the hover texts and works "
         "offline."
     )
-    look = FORMAT.widget(FORMATS) | {"format_func": str.upper, "help": help}
-    return st.segmented_control("Format", FORMATS, required=True, **look)
+    return bar("Format", {name: name.upper() for name in FORMATS}, FORMAT, help=help)
 
 
 def pick_size() -> SizeName:

@@ -141,7 +141,9 @@ def _put_on_base(request: Request, adapter: ModelKey) -> None:
         bases[adapter.path] = base.strip()
 
     change = state.on_choice(key, keep)
-    st.text_input("Base", key=key, placeholder="its folder or file", on_change=change)
+    st.text_input(
+        "Base", bases.get(adapter.path, ""), key=key, placeholder="its folder or file", on_change=change
+    )
 
 
 def _pick(found: tuple[Found, ...]) -> Found:
@@ -152,9 +154,10 @@ def _pick(found: tuple[Found, ...]) -> Found:
         st.warning(plain(f"The link names the model {wanted}, which is not in the folders given."))
     usable = [name for name, model in by_id.items() if model.problem is None]
     usable.sort(key=lambda name: name != FIRST and by_id[name].path.parent == models.ASSETS)
-    key = state.borrow("checkpoint", wanted if wanted in by_id else next(iter([*usable, *by_id])))
+    first = wanted if wanted in by_id else next(iter([*usable, *by_id]))
+    key = state.borrow("checkpoint", first)
     words = {name: models.label(model, names) for name, model in by_id.items()}
-    look: dict[str, Any] = {"on_change": state.on_choice(key, _begin_at)}
+    look: dict[str, Any] = {"on_change": state.on_choice(key, _begin_at), "index": [*by_id].index(first)}
     chosen = st.selectbox("Checkpoint", list(by_id), format_func=words.__getitem__, key=key, **look)
     if chosen != state.selection().checkpoint:
         state.select(checkpoint=chosen)
@@ -228,9 +231,10 @@ def _use_example(text: str) -> None:
 
 def _draw_box(kind: Literal["text", "ids"], name: str, label: str, placeholder: str) -> str:
     box = state.part(Box)
-    key, box.kind = state.borrow(name, getattr(box, kind)), kind
+    text, box.kind = getattr(box, kind), kind
+    key = state.borrow(name, text)
     keep = state.on_choice(key, lambda text: setattr(box, kind, text))
-    return st.text_area(label, height=120, placeholder=placeholder, key=key, on_change=keep)
+    return st.text_area(label, text, height=120, placeholder=placeholder, key=key, on_change=keep)
 
 
 def _want(

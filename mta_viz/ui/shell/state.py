@@ -244,7 +244,12 @@ class Setting(Generic[T]):
             value = self.default if default is None else default
         self.put(value)
         key = borrow(self.name, value)
-        return {"key": key, "on_change": on_choice(key, self.put)}
+        shown: dict[str, Any] = {
+            "value": value
+        }  # also for a browser that has the widget later than the value
+        if options is not None:
+            shown = {"default": value} if isinstance(value, list) else {"index": options.index(value)}
+        return {"key": key, "on_change": on_choice(key, self.put), **shown}
 
 
 def widget_value(key: str) -> Any:
@@ -260,6 +265,7 @@ def set_widget(key: str, value: Any) -> None:
 def borrow(name: str, value: Any) -> str:
     """The key of the widget `name`, which shows `value` at its next drawing.
 
+    It takes the value as its own default too: a browser still loading what draws it sees the last run alone.
     A browser forgets a widget that a run did not draw, though its value is still there under its key: it is
     told anew. Setting an equal value at every run would erase half-typed text. A widget whose value is not
     the visitor's is another one, under a key of its own: until a browser hears of the new value it answers

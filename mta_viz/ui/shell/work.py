@@ -124,14 +124,17 @@ def finished(
     name: str, key: Hashable, do: Callable[[Work], Any], store: BoundedStore | None = None
 ) -> Any | None:
     """What `do(work)` gives for `key`, kept in `store` or with the figures, or raises; None after Stop."""
-    kept = store or stores().drawn
+    kept, place = (
+        store or stores().drawn,
+        st.empty(),
+    )  # there every time, so that what follows stays in its place
     result = kept.get(key)
     if result is not None:
         return result
     work = current(name, key)
     if work is None or (not work.running and work.error is None):  # or its result went for newer ones
         work = start(name, key, lambda work: kept.get_or_make(key, lambda: do(work)))
-    show_until_done(name, work)
+    show_until_done(name, work, place)
     if work.stopped:
         st.info("Stopped. Run it again, or choose something smaller.")
         return None
@@ -140,11 +143,10 @@ def finished(
     return kept.get(key)
 
 
-def show_until_done(name: str, work: Work, button: Any = None) -> None:
-    """Progress and Stop (in the place `button`, if given) of work that takes longer than an instant."""
+def show_until_done(name: str, work: Work, place: Any, button: Any = None) -> None:
+    """Progress in `place`, and Stop (in the place `button`, if given), of work that takes a while."""
     if work.wait(QUIET_SECONDS):
         return
-    place = st.empty()
     with place.container():
         with button or nullcontext():
             draw_stop(name, work, width="content" if button is None else "stretch")

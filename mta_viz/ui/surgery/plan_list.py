@@ -58,13 +58,14 @@ def _draw_icon(icon: str, words: str, key: str, act: Callable[[], None], disable
 
 
 def _draw_strength(index: int, item: Listed, intervention: interventions.ScaleTowardsIdentity) -> None:
-    key = state.borrow(f"plan.strength.{index}", round(100 * intervention.strength))
+    strength = round(100 * intervention.strength)
+    key = state.borrow(f"plan.strength.{index}", strength)
 
     def take(percent: int) -> None:
         plan.splice(index, replace(item, intervention=replace(intervention, strength=percent / 100)))
 
     words = "Strength: 0 % as learned, 100 % identity"
-    st.slider(words, 0, 100, step=5, format="%d %%", key=key, on_change=state.on_choice(key, take))
+    st.slider(words, 0, 100, strength, step=5, format="%d %%", key=key, on_change=state.on_choice(key, take))
 
 
 def _draw_add(page: Page, selected: Selected) -> None:

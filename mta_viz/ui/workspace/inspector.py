@@ -64,6 +64,7 @@ def _draw_edit(desk: Desk) -> None:
     name = head_name(selected.layer, selected.head, page.numbering)
     st.toggle(
         plain(f"{name} off"),
+        _is_listed(off),
         key=key,
         on_change=lambda: _put((off,), off if state.widget_value(key) else None),
     )
@@ -85,6 +86,7 @@ def _draw_switch(kernel: KernelId, numbering: int) -> None:
         plain(f"{what} {WHERE[kernel.where]}"),
         [*names],
         format_func=names.__getitem__,
+        default=now,
         required=True,
         key=key,
         on_change=take,

@@ -249,7 +249,6 @@ def _widths(d: int) -> tuple[int, int]:
     """d as a power of 2 and a rest: 96 is 64 and 32, without the waste of 128; 40 is 64 and no rest."""
     whole, wide = triton.next_power_of_2(max(d, 16)), triton.next_power_of_2(d + 1) // 2
     rest = triton.next_power_of_2(d - wide) if d > wide else 0
-    # a rest of 16 beside rows that are not aligned became wrong machine code (Triton 3.6)
     return (wide, rest) if rest >= 32 and wide + rest < whole else (whole, 0)
 
 

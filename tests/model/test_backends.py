@@ -17,7 +17,7 @@ SIZES = {
     "n_layers": 2,
     "n_heads": 4,
     "n_kv_heads": 4,
-    "d_head": 4,
+    "d_head": 16,
     "d_mlp": 8,
     "vocab_size": 9,
 }
@@ -51,6 +51,7 @@ def test_on_cuda_kernels_and_mixing_are_fused_and_plain_layers_torchs_own():
         ({"dtype": torch.float64}, "float64"),
         ({"config": replace(CONFIG, n_heads=128, n_kv_heads=1)}, "128 heads"),
         ({"config": replace(CONFIG, d_head=512)}, "width 512"),
+        ({"config": replace(CONFIG, d_head=40)}, "width 40"),
         ({"config": replace(CONFIG, mta=replace(MIXED, pre_kernel=(2, 201)))}, "2 x 201"),
     ],
 )

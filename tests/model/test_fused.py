@@ -22,9 +22,9 @@ OPTIONS = {
     "mixing alone": (16, 16, 96, None, None, "both", True, 16),
     "toy": (2, 2, 128, (2, 9), None, "both", False, None),
     "grouped queries": (9, 3, 64, (6, 11), None, "both", False, None),
-    "after alone, left": (6, 2, 20, None, (3, 4), "left", True, 3),
-    "right": (4, 4, 8, (1, 5), (4, 1), "right", False, 2),
-    "wide": (3, 1, 40, (9, 21), (2, 33), "both", True, None),
+    "after alone, left": (6, 2, 32, None, (3, 4), "left", True, 3),
+    "right": (4, 4, 16, (1, 5), (4, 1), "right", False, 2),
+    "wide": (3, 1, 48, (9, 21), (2, 33), "both", True, None),
     "many heads": (32, 8, 32, (2, 3), (2, 3), "both", True, 4),
 }
 

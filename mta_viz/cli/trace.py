@@ -68,6 +68,7 @@ def _save_hooks(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dic
 
 
 def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[str, Any]:
+    from mta_viz.model.backends import described
     from mta_viz.run.files import read_run, save_trace, trace_size
 
     _check_layers(model, arguments.layers)
@@ -85,6 +86,7 @@ def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[
     return {
         "checkpoint": about.checkpoint,
         "sha256": about.sha256,
+        "attention": described(trace.backends),
         "maps": [stage.hook_name(layer) for layer, stage in about.stored],
     }
 

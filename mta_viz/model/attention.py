@@ -15,12 +15,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mta_viz.config import ModelConfig
-from mta_viz.model import channels, ops
-from mta_viz.model.hooking import HookPoint
+from mta_viz.model import backends, channels, ops
+from mta_viz.model.hooking import HookPoint, listened
 from mta_viz.model.ops import Heads, KeyHeads, Maps, Resid
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.turns import pause
 
+AFTER_VALUES = ("hook_z_normed", "hook_gate")
 GROUP_NORM_EPS = 1e-5  # fixed by the method, not the model's norm_eps
 # cells of one stage (batch x head x query x key) held at once without hooks: small maps stay in a
 # CPU's cache, a GPU needs enough of them to be busy
@@ -109,14 +110,21 @@ class Attention(nn.Module):
             hook(linear(x).unflatten(-1, (-1, d)))
             for linear, hook in ((self.wq, self.hook_q), (self.wk, self.hook_k), (self.wv, self.hook_v))
         )
-        turns = ops.rotary_frequencies(d, self.config.rope_theta, self.config.rope_scaling, x.device)
-        q, k = (ops.rotary(part, positions, turns) for part in (q, k))
+        rotation = d, self.config.rope_theta, self.config.rope_scaling, x.device
+        if start == 0 and (vectors := backends.vector_kernels(x)):
+            q, k = (vectors.rotary(part, *backends.angles(x.shape[1], *rotation)) for part in (q, k))
+        else:
+            turns = ops.rotary_frequencies(*rotation)
+            q, k = (ops.rotary(part, positions, turns) for part in (q, k))
         return QueryKeyValue(self.hook_rot_q(q), self.hook_rot_k(k), v, start)
 
     def attend(self, qkv: QueryKeyValue, on_rows: OnRows | None = None) -> Heads:
         """Values weighted by the final weights, for every query of a whole prompt."""
-        if self._fits_channels(qkv):
+        backend = self.backend(qkv.q).name
+        if backend == "channels":
             return self._in_channels(qkv, on_rows)
+        if backend != "slabs":
+            return self._patched(self._attend_fast(backend, qkv, on_rows), 0)
         batch, n_keys = qkv.k.shape[:2]
         hooked = self.has_stage_hooks
         step = n_keys if hooked else self.slab_rows(batch, n_keys)
@@ -135,14 +143,32 @@ class Attention(nn.Module):
             for _, maps in self.stage_rows(qkv, rows, hooked=hooked):
                 pattern = maps  # the last one is the pattern; earlier ones are let go
             z = ops.weighted_values(pattern, qkv.v[:, : rows.stop])
-        patches = self.patches.get("hook_z")
-        return ops.with_heads(z.transpose(1, 2), patches, rows.start).transpose(1, 2) if patches else z
+        return self._patched(z, rows.start)
 
-    def _fits_channels(self, qkv: QueryKeyValue) -> bool:
+    def _attend_fast(self, backend: str, qkv: QueryKeyValue, on_rows: OnRows | None) -> Heads:
+        if backend == "sdpa":
+            z = backends.plain_attention(qkv.q, qkv.k, qkv.v)
+            if on_rows:
+                on_rows(qkv.k.shape[1])
+            return z
+        from mta_viz.model import fused  # Triton is only where CUDA is
+
+        pre, post = (
+            None if taps is None else fused.Kernel(taps, self.config.key_pad_left(taps.shape[2]))
+            for taps in (self.kernel_pre, self.kernel_post)
+        )
+        steps = fused.Steps(pre, self.head_pre, post, self.head_post)
+        return fused.weighted_values(qkv.q, qkv.k, qkv.v, steps, on_rows)
+
+    def _patched(self, z: Heads, first: int) -> Heads:
+        patches = self.patches.get("hook_z")
+        return ops.with_heads(z.transpose(1, 2), patches, first).transpose(1, 2) if patches else z
+
+    def _fits_channels(self, x: Tensor) -> bool:
         """Whether `channels.py` can compute it: kernels, float32 on a CPU, nothing to be seen or replaced."""
         kernels = self.kernel_pre is not None or self.kernel_post is not None
         looked_at = self.has_stage_hooks or self.patches or torch.is_grad_enabled()
-        return kernels and not looked_at and channels.suits(qkv.q)
+        return kernels and not looked_at and channels.suits(x)
 
     def _in_channels(self, qkv: QueryKeyValue, on_rows: OnRows | None) -> Heads:
         n_keys, heads, parts = qkv.k.shape[1], self.config.n_heads, []
@@ -160,6 +186,7 @@ class Attention(nn.Module):
             parts.append(z if z.sum().isfinite() else self.attend_rows(qkv, rows))
             if on_rows:
                 on_rows(rows.stop)
+            pause()
         return torch.cat(parts, dim=1)
 
     def _taps(self, kernel: Tensor | None) -> channels.Taps | None:
@@ -208,11 +235,19 @@ class Attention(nn.Module):
 
     def output(self, z: Heads) -> Resid:
         """Group norm, gate and output projection of the heads' weighted values."""
-        z = self.normalize(self.hook_z(z))
+        z = self.hook_z(z)
+        return self.wo(self.hook_z_gated(self._normed_and_gated(z)).flatten(-2))
+
+    def _normed_and_gated(self, z: Heads) -> Heads:
+        if self.group_norm is None and self.gate is None:
+            return z
+        seen = listened(*(point for name, point in self.named_children() if name in AFTER_VALUES))
+        if not seen and self.config.mta.gate != "dd" and (vectors := backends.vector_kernels(z)):
+            factor = self.config.depth_scale(self.layer)
+            return vectors.normed_and_gated(z, self.group_norm, factor, GROUP_NORM_EPS, self.gate)
+        z = self.normalize(z)
         gate = self.gate_values(z)
-        if gate is not None:
-            z = z * self.hook_gate(gate)
-        return self.wo(self.hook_z_gated(z).flatten(-2))
+        return z if gate is None else z * self.hook_gate(gate)
 
     def normalize(self, z: Heads) -> Heads:
         """Group norm with its depth scale; `z` itself where the layer has none."""
@@ -224,6 +259,14 @@ class Attention(nn.Module):
     def gate_values(self, z: Heads) -> Float[Tensor, "batch position head gate"] | None:
         """Gate of every head and position in 0..1, from the (normed) weighted values; None without."""
         return None if self.gate is None else torch.sigmoid(self.gate(z))
+
+    def backend(self, x: Tensor) -> backends.Backend:
+        """How whole prompts are computed with activations like `x`."""
+        if self._fits_channels(x):
+            return backends.Backend("channels")
+        patched = any(stage.value.hook in self.patches for stage in self.stages)
+        seen = {"hooked": self.has_stage_hooks, "patched": patched}
+        return backends.choose(self.config, self.kernels, x.device, x.dtype, **seen)
 
     def rows(self, start: int, stop: int) -> Rows:
         """`[start, stop)` with the halo of earlier rows their convolutions read."""
@@ -242,10 +285,7 @@ class Attention(nn.Module):
     @property
     def has_stage_hooks(self) -> bool:
         """Whether anybody listens to a T x T hook point, which then must see the whole map."""
-        points = [getattr(self, stage.value.hook) for stage in self.stages]
-        return any(  # torch's own, which no function of it tells: tests/test_undocumented.py
-            point._forward_hooks or point._forward_pre_hooks or point._backward_hooks for point in points
-        )
+        return listened(*(getattr(self, stage.value.hook) for stage in self.stages))
 
     def _seen(self, stage: Stage, maps: Tensor, first: int, hooked: bool) -> Tensor:
         patches = self.patches.get(stage.value.hook)

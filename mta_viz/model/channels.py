@@ -26,10 +26,10 @@ _FACTOR = (0.0, 1.0)
 _INFINITE = (-math.inf, math.inf)  # of `minimum`
 
 
-def suits(q: Float[Tensor, "batch position head d"]) -> bool:
+def suits(x: Float[Tensor, "batch position *vector"]) -> bool:
     """Whether it can be done, and is worth it: a short prompt gains nothing."""
-    there = q.device.type == "cpu" and q.dtype == torch.float32 and torch.backends.mkldnn.is_available()
-    return there and q.shape[1] >= LEAST
+    there = x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    return there and x.shape[1] >= LEAST
 
 
 @dataclass(frozen=True)

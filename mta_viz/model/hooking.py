@@ -10,6 +10,8 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
+from torch.nn import Module
+
 PACKAGES = (
     "transformer_lens",
     "transformer_lens.utilities",
@@ -51,4 +53,12 @@ from transformer_lens.HookedRootModule import HookedRootModule  # noqa: E402
 
 sys.modules["transformer_lens"].__dict__["HookedRootModule"] = HookedRootModule  # there too: not its module
 
-__all__ = ["HookPoint", "HookedRootModule"]
+
+def listened(*points: Module) -> bool:
+    """Whether anybody listens to one of these hook points."""
+    return any(  # torch's own, which no function of it tells: tests/test_undocumented.py
+        point._forward_hooks or point._forward_pre_hooks or point._backward_hooks for point in points
+    )
+
+
+__all__ = ["HookPoint", "HookedRootModule", "listened"]

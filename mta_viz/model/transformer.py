@@ -17,7 +17,7 @@ from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.config import ModelConfig
 from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
-from mta_viz.model.hooking import HookedRootModule, HookPoint
+from mta_viz.model.hooking import HookedRootModule, HookPoint, listened
 from mta_viz.model.ops import Resid
 from mta_viz.model.plans import Plan
 from mta_viz.model.turns import TurnLock, pause
@@ -35,6 +35,9 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
         """Normalise over the last axis."""
+        if x.is_cuda and x.dtype == self.weight.dtype and not listened(self.hook_normalized):
+            normed = F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+            return normed if self.factor == 1.0 else normed * self.factor
         normalized = self.hook_normalized(ops.rms_normalize(x, self.eps)) * self.weight * self.factor
         return normalized.to(x.dtype)  # trained gains are float32 whatever the model's dtype
 

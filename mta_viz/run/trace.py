@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mta_viz.errors import PromptError
 from mta_viz.model.attention import Attention, QueryKeyValue
+from mta_viz.model.backends import Backend
 from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -30,12 +31,14 @@ class Trace(Printed):
     """A prompt's run, small: each layer's input residual, from which any stage is recomputed.
 
     `residuals` [layer + 1, position, d_model] float32: row l enters layer l, the last leaves the
-    model. Maps cost a partial forward of one layer each; cells with key > query are 0.
+    model. Maps cost a partial forward of one layer each; cells with key > query are 0. `backends`: how each
+    layer was computed, empty for a run that came from a file.
     """
 
     tokens: Tokens
     residuals: Float[Tensor, "depth position d_model"] = field(repr=False)
     model: HookedMTA = field(repr=False, compare=False)
+    backends: tuple[Backend, ...] = field(default=(), kw_only=True, repr=False, compare=False)
 
     def _title(self) -> str:
         config, source = self.model.config, self.model.source

@@ -21,6 +21,7 @@ from torch import Tensor
 from mta_viz.checkpoint.basing import read_model
 from mta_viz.errors import MemoryFullError, MtaVizError, PromptError, TooLongError
 from mta_viz.model.attention import Attention, QueryKeyValue, smaller_slabs
+from mta_viz.model.backends import Backend
 from mta_viz.model.editing import Sources, edited
 from mta_viz.model.hooking import HookPoint
 from mta_viz.model.interventions import Intervention, PatchHead
@@ -94,16 +95,28 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
     tokens = tokenize(model, prompt)
     check_length(model, len(tokens))
 
-    def run() -> Tensor:
+    def run() -> tuple[Float[Tensor, "depth position d_model"], tuple[Backend, ...]]:
         with in_turns(model, len(tokens)), torch.no_grad():
-            resid = model.embed(as_batch(model, tokens.ids))
-            residuals = [resid[0].float()]
-            for layer, block in enumerate(model.blocks):
-                resid = block(resid, _row_progress(progress, layer, model.config.n_layers, len(tokens)))
-                residuals.append(resid[0].float())
-            return torch.stack(residuals)
+            return captured(model, as_batch(model, tokens.ids), progress)
 
-    return Trace(tokens, with_less_memory(model, len(tokens), run), model)
+    residuals, backends = with_less_memory(model, len(tokens), run)
+    return Trace(tokens, residuals, model, backends=backends)
+
+
+def captured(
+    model: HookedMTA, ids: Int[Tensor, "1 position"], progress: Progress | None = None
+) -> tuple[Float[Tensor, "depth position d_model"], tuple[Backend, ...]]:
+    """What `capture` keeps: residuals, and how each layer was computed. Where its caller holds the model alone,
+    without gradients, nothing is waited for, so that a CUDA graph can hold it.
+    """
+    resid, backends = model.embed(ids), list[Backend]()
+    residuals = resid.new_empty((model.config.n_layers + 1, *resid.shape[1:]), dtype=torch.float32)
+    residuals[0] = resid[0]
+    for layer, block in enumerate(model.blocks):
+        backends.append(block.attn.backend(resid))
+        resid = block(resid, _row_progress(progress, layer, model.config.n_layers, ids.shape[1]))
+        residuals[layer + 1] = resid[0]
+    return residuals, tuple(backends)
 
 
 def progress_within(progress: Progress | None, start: float, share: float) -> Progress:

@@ -247,6 +247,7 @@ def test_a_run_is_saved_to_be_opened_again(run, folder, model, ids_file, tmp_pat
     assert opened.tokens.ids == tuple(IDS)
     assert torch.equal(opened.maps(1, Stage.KQ), expected.maps(1, Stage.KQ))
     maps = ["blocks.0.attn.hook_pattern", "blocks.1.attn.hook_scores_kq", "blocks.1.attn.hook_pattern"]
+    assert answer.json["attention"].endswith("layers in slabs of maps, since it runs on the CPU")
     assert answer.json["maps"] == maps and answer.json["bytes"] == out.stat().st_size
     assert answer.json["checkpoint"] == folder.name
     assert "note: 6 tokens: " in answer.err

@@ -75,10 +75,10 @@ class Pooler:
         (count,) = avg_pool2d(causal.to(values)[None], self.block, **look)
         self._pooled.append(
             Pooled(
-                values=torch.where(count > 0, values.flatten()[peak], 0.0),
-                peak_query=peak // self._n_keys + self._n_pooled,
-                peak_key=peak % self._n_keys,
-                means=total / count.clamp(min=1),
+                values=torch.where(count > 0, values.flatten()[peak], 0.0).cpu(),
+                peak_query=(peak // self._n_keys + self._n_pooled).cpu(),
+                peak_key=(peak % self._n_keys).cpu(),
+                means=(total / count.clamp(min=1)).cpu(),
             )
         )
         self._n_pooled += len(values)
@@ -233,11 +233,11 @@ class WholeMap(Generic[Map]):
         self._rows, self._facts = list[Tensor](), Facts()
 
     def add(self, values: Float[Tensor, "query key"], first_row: int) -> None:
-        """Take the next rows, over keys 0..last row."""
-        values = values.detach().float().cpu()
+        """Take the next rows, over keys 0..last row; they are pooled where they lie."""
+        values = values.detach().float()
         self._facts.add(values, first_row, 0)
         if self._pooler is None:
-            self._rows.append(pad(values, (0, self._n_tokens - values.shape[1])))
+            self._rows.append(pad(values.cpu(), (0, self._n_tokens - values.shape[1])))
         else:
             self._pooler.add(values)
 
@@ -322,8 +322,9 @@ class Facts:
 
     def add(self, values: Float[Tensor, "query key"], query_start: int, key_start: int) -> None:
         """Take the next rows; cells with key > query do not count."""
-        queries = torch.arange(values.shape[0])[:, None] + query_start
-        causal = torch.arange(values.shape[1])[None, :] + key_start <= queries
+        place = values.device
+        queries = torch.arange(values.shape[0], device=place)[:, None] + query_start
+        causal = torch.arange(values.shape[1], device=place)[None, :] + key_start <= queries
         counted = causal & values.isfinite()
         self.n_bad += int(causal.sum()) - int(counted.sum())
         cells = torch.where(counted, values, 0.0)

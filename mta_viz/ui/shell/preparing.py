@@ -19,6 +19,7 @@ from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.errors import TooLongError
+from mta_viz.model.backends import described
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
 from mta_viz.run.cost import capture_bytes
@@ -66,6 +67,8 @@ def _draw_details(request: Request, page: Page) -> Any:
         "trained length": f"{page.model.config.n_ctx:,} tokens",
         "tokenizer": request.summary.tokenizer_name or "none named",
     }
+    if page.trace and page.trace.backends:
+        facts["attention"] = described(page.trace.backends)
     with request.details:
         st.caption("Health on this prompt" if page.trace else "Health of the weights")
         card = st.empty()

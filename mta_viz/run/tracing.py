@@ -106,8 +106,9 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
 def captured(
     model: HookedMTA, ids: Int[Tensor, "1 position"], progress: Progress | None = None
 ) -> tuple[Float[Tensor, "depth position d_model"], tuple[Backend, ...]]:
-    """What `capture` keeps: residuals, and how each layer was computed. Where its caller holds the model alone,
-    without gradients, nothing is waited for, so that a CUDA graph can hold it.
+    """What `capture` keeps: residuals, and how each layer was computed.
+
+    Where its caller holds the model alone, without gradients, nothing is waited for: a CUDA graph can hold it.
     """
     resid, backends = model.embed(ids), list[Backend]()
     residuals = resid.new_empty((model.config.n_layers + 1, *resid.shape[1:]), dtype=torch.float32)

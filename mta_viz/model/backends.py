@@ -1,7 +1,7 @@
 """Which way a layer's attention is computed, and why.
 
-Owns the choice; fused.py, channels.py and attention.py own the ways. Slabs compute everything, everywhere; the
-others only what they can, and only while nobody looks at a T x T map.
+Owns the choice; fused.py, channels.py and attention.py own the ways. Slabs compute everything, everywhere;
+the others only what they can, and only while nobody looks at a T x T map.
 """
 
 from collections import Counter

@@ -108,7 +108,7 @@ def captured(
 ) -> tuple[Float[Tensor, "depth position d_model"], tuple[Backend, ...]]:
     """What `capture` keeps: residuals, and how each layer was computed.
 
-    Where its caller holds the model alone, without gradients, nothing is waited for: a CUDA graph can hold it.
+    Where its caller holds the model alone, without gradients, nothing is waited for: a CUDA graph holds it.
     """
     resid, backends = model.embed(ids), list[Backend]()
     residuals = resid.new_empty((model.config.n_layers + 1, *resid.shape[1:]), dtype=torch.float32)

@@ -21,6 +21,7 @@ SHARED = {
     "version": set(),
     "printed": set(),
     "tables": set(),
+    "places": set(),
     "tokenizers": {"errors", "printed", "tables"},
     "tasks": {"errors", "printed", "tables", "tokenizers"},
 }

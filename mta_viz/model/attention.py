@@ -13,8 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
 from mta_viz.model import ops
-from mta_viz.model.hooking import HookPoint
+from mta_viz.model.hooking import HookPoint, is_heard
 from mta_viz.model.ops import Heads, KeyHeads, Maps, Resid
 from mta_viz.model.stages import Stage, layer_stages
 
@@ -88,7 +89,7 @@ class Attention(nn.Module):
         self.stages = layer_stages(self.kernels)
         for stage in self.stages:
             setattr(self, stage.value.hook, HookPoint())
-        self.hook_z, self.hook_z_gated = HookPoint(), HookPoint()
+        self.hook_z, self.hook_z_gated, self.hook_result = HookPoint(), HookPoint(), HookPoint()
         if self.group_norm is not None:
             self.hook_z_normed = HookPoint()
         if self.gate is not None:
@@ -177,7 +178,32 @@ class Attention(nn.Module):
         gate = self.gate_values(z)
         if gate is not None:
             z = z * self.hook_gate(gate)
-        return self.wo(self.hook_z_gated(z).flatten(-2))
+        z = self.hook_z_gated(z)
+        added = self.wo(z.flatten(-2))
+        return self._by_head(z, added) if is_heard(self.hook_result) else added
+
+    def _by_head(self, z: Heads, added: Resid) -> Resid:
+        """What each head adds, shown at its hook point; the sum stays as it is unless a hook changes one."""
+        result = torch.einsum("...hd,hdm->...hm", z, self.output_by_head)
+        seen = self.hook_result(result)
+        if seen is result and not seen.requires_grad:
+            return added
+        return seen.sum(-2) + (0 if self.wo.bias is None else self.wo.bias)
+
+    @property
+    def output_by_head(self) -> Float[Tensor, "head d d_model"]:
+        """The output projection's matrix of every head."""
+        return self.wo.weight.T.unflatten(0, (self.config.n_heads, self.config.d_head))
+
+    @property
+    def W_O(self) -> Float[Tensor, "head d d_model"]:
+        """The same for TransformerLens, which multiplies it by hook_z. MtaVizError where that is wrong."""
+        if self.group_norm is None and self.gate is None:
+            return self.output_by_head
+        raise MtaVizError(
+            f"layer {self.layer} norms or gates its heads after hook_z, so hook_z times W_O is not what they "
+            "add; cache hook_result as well, as run_with_cache does without names_filter"
+        )
 
     def normalize(self, z: Heads) -> Heads:
         """Group norm with its depth scale; `z` itself where the layer has none."""
@@ -207,10 +233,7 @@ class Attention(nn.Module):
     @property
     def has_stage_hooks(self) -> bool:
         """Whether anybody listens to a T x T hook point, which then must see the whole map."""
-        points = [getattr(self, stage.value.hook) for stage in self.stages]
-        return any(  # torch's own, which no function of it tells: tests/test_undocumented.py
-            point._forward_hooks or point._forward_pre_hooks or point._backward_hooks for point in points
-        )
+        return any(is_heard(getattr(self, stage.value.hook)) for stage in self.stages)
 
     def _seen(self, stage: Stage, maps: Tensor, first: int, hooked: bool) -> Tensor:
         patches = self.patches.get(stage.value.hook)

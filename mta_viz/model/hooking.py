@@ -10,6 +10,8 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
+from torch import nn
+
 PACKAGES = (
     "transformer_lens",
     "transformer_lens.utilities",
@@ -51,4 +53,15 @@ from transformer_lens.HookedRootModule import HookedRootModule  # noqa: E402
 
 sys.modules["transformer_lens"].__dict__["HookedRootModule"] = HookedRootModule  # there too: not its module
 
-__all__ = ["HookPoint", "HookedRootModule"]
+__all__ = ["HookPoint", "HookedRootModule", "is_heard", "may_change"]
+
+
+def may_change(module: nn.Module) -> bool:
+    """Whether hooks, the user's too, see what a module computes in a forward pass, and so may change it."""
+    # torch's own, which no function of it tells: tests/test_undocumented.py
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def is_heard(module: nn.Module) -> bool:
+    """The same, with hooks that see gradients alone."""
+    return may_change(module) or bool(module._backward_hooks)

@@ -23,8 +23,8 @@ from mta_viz.model.interventions import Intervention, PatchHead
 from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.run.cost import multiply_adds
-from mta_viz.run.devices import check_fits, conversion, set_threads
-from mta_viz.run.trace import Trace
+from mta_viz.run.devices import check_fits, checked_device, conversion, set_threads
+from mta_viz.run.trace import Trace, check_unhooked
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
 
@@ -50,12 +50,13 @@ def load(
 
     `tokenizer` is a tokenizer's file, where the folder lacks its own. `base` is an adapter's model, where it
     is not found by itself; without one only the kernels can be looked at. `progress` gets the share of bytes
-    read, 0 to 1. Raises CheckpointError listing every fault, MtaVizError where the memory is too small.
+    read, 0 to 1. Raises CheckpointError listing every fault, MtaVizError for a device that is not there and
+    where the memory is too small.
 
     >>> mta_viz.load("assets/blocks-n5-mta").config.n_heads
     2
     """
-    there = torch.device(device)
+    there = checked_device(str(device))
     place, making = None if base is None else Path(base), conversion(there, dtype)
     checkpoint = read_model(path, base=place, tokenizer=tokenizer, progress=progress, conversion=making)
     if dtype is not None:
@@ -67,7 +68,7 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
     """Run a prompt (text or token ids) and keep each layer's input residual. Memory grows with T.
 
     `progress(share done)` is called after every slab of rows; raise `Cancelled` in it to stop. Raises
-    PromptError and TokenizerError for what the model cannot take.
+    PromptError and TokenizerError for what the model cannot take, MtaVizError where hooks wait at the model.
 
     >>> trace = mta_viz.capture(model, "hjnvt.qdgzf.aoxsb#gd")
     >>> trace.residuals.shape, trace.map(3, mta_viz.Stage.PATTERN, head=1).shape
@@ -75,6 +76,7 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
     """
     tokens = tokenize(model, prompt)
     with model.lock, torch.no_grad():
+        check_unhooked(model)
         set_threads(model.config, len(tokens))
         resid = model.embed(as_batch(model, tokens.ids))
         residuals = [resid[0].float()]
@@ -151,6 +153,7 @@ class Continuation:
     """
 
     def __init__(self, model: HookedMTA, ids: Int[Tensor, " position"]) -> None:
+        check_unhooked(model)  # a row's maps are computed beside the hook points
         self.model = model
         self.length = len(ids)
         self.past: list[QueryKeyValue] = []

@@ -193,7 +193,7 @@ def test_a_link_to_nothing_is_no_place_to_write(run, folder, ids_file, tmp_path)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(monkeypatch, tmp_path):
-    def fail(tensors, path):
+    def fail(tensors, path, metadata):
         Path(path).write_text("half")
         raise OSError(28, "No space left on device")
 
@@ -301,7 +301,7 @@ def test_an_unknown_layer_is_an_error_of_the_user(model):
 
 @pytest.mark.parametrize("error", [OSError("read-only"), SafetensorError("disk full")])
 def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch, error):
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(safetensors_torch, "save_file", refuse)

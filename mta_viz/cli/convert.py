@@ -106,7 +106,8 @@ def _write_adapter(arguments: Namespace, checkpoint: "Checkpoint") -> dict[str, 
     if checkpoint.source.format == "adapter":  # what it says of its training, and what it holds, it keeps
         own = open_adapter(adapter_file(locate(arguments.path)))
         about, names = own.about, {*own.entries}
-    tensors = {name: checkpoint.state_dict[name] for name in {*beyond(checkpoint, base), *names}}
+    names.update(beyond(checkpoint, base))
+    tensors = {name: tensor for name, tensor in checkpoint.state_dict.items() if name in names}
     write_adapter(file, checkpoint.config, tensors, about)
     held, whole = (sum(map(Tensor.numel, some.values())) for some in (tensors, checkpoint.state_dict))
     if held > whole / 2:

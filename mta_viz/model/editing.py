@@ -56,7 +56,7 @@ def edited(model: HookedMTA, plan: Sequence[Intervention], sources: Sources | No
 
 
 def _as_read(model: HookedMTA, made: HookedMTA, replaced: set[str]) -> dict[str, str]:
-    """The marks of `model`'s source after the plan; of a tensor that was changed before, still the source's."""
+    """Marks of `model`'s source after the plan; of a tensor that was changed before, still the source's."""
     there = dict(made.named_parameters())
     sound = [name for name in replaced if mark(model.get_parameter(name)) == model.as_read.get(name)]
     after = {name: mark(there[name]) for name in sound if name in there}

@@ -80,7 +80,7 @@ class LensNames:
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
     ) -> Float[Tensor, " d_model"]:
-        """The sum of the biases that the layers before `layer` add, with its attention's where `mlp_input`."""
+        """What the biases of the layers before `layer` add, with its attention's where `mlp_input`."""
         attended = [block.attn.wo.bias for block in [*self.blocks][: layer + mlp_input]]
         wide = [block.mlp.w2.bias for block in [*self.blocks][:layer]] if include_mlp_biases else []
         none = torch.zeros(

@@ -119,7 +119,7 @@ class Blocks(nn.ModuleList):
 class HookedMTA(LensNames, HookedRootModule):  # type: ignore[valid-type, misc]  # mypy takes it for its module
     """A transformer with multi-token attention as a TransformerLens module.
 
-    Works with `run_with_cache`, `run_with_hooks` and tools built on them, `ActivationCache` among them. `lock`
+    Works with `run_with_cache`, `run_with_hooks` and tools built on them, such as `ActivationCache`. `lock`
     is held by every function of tracing.py: hooks are state on the module. `as_read` marks the weights as
     they came from the source. A new model has random matrices and identity kernels; parameters are named as
     in `checkpoint.types.parameter_shapes`. Copies and pickles have a lock of their own.
@@ -151,7 +151,7 @@ class HookedMTA(LensNames, HookedRootModule):  # type: ignore[valid-type, misc] 
         """All but the lock, for copies and pickles. MtaVizError under hooks, which belong to this model."""
         if names := hooked(self):
             raise MtaVizError(
-                f"the model has hooks at {some_of(names)}, which a copy would not have; take them away first: "
+                f"the model has hooks at {some_of(names)}, which a copy would not have; take them away: "
                 "model.reset_hooks(including_permanent=True), or handle.remove() for torch's own"
             )
         return {name: value for name, value in self.__dict__.items() if name != "lock"}

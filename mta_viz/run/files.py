@@ -214,9 +214,9 @@ def check_as_read(model: HookedMTA, marks: Mapping[str, str]) -> None:
     names = sorted(name for name in {*marks, *model.as_read} if marks.get(name) != model.as_read.get(name))
     if names:
         raise MtaVizError(
-            f"{some_of(names)} changed since the model was read, so a file would name weights that are not the "
-            "run's; write the model as a checkpoint (mta_viz.checkpoint.native.write_native), load that and run "
-            "the prompt again"
+            f"{some_of(names)} changed since the model was read, so a file would name other weights than the "
+            "run's; write the model as a checkpoint (mta_viz.checkpoint.native.write_native), load that and "
+            "run the prompt again"
         )
 
 

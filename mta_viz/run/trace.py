@@ -51,8 +51,8 @@ class Trace(Printed):
         check_unhooked(self.model)
         if names := (self.ran_with or weights_of(self.model)).changed(self.model, *parts):
             raise MtaVizError(
-                f"{some_of(names)} changed since this run was made, and what is computed of it now would mix two "
-                "models; run the prompt again (capture)"
+                f"{some_of(names)} changed since this run was made, and what is computed of it now would mix "
+                "two models; run the prompt again (capture)"
             )
 
     def _title(self) -> str:
@@ -231,8 +231,8 @@ def check_unhooked(model: HookedMTA) -> None:
     if names := hooked(model):
         raise MtaVizError(
             f"the model has hooks at {some_of(names)}; a trace recomputes its maps without them, so it would "
-            "mix two models. Make the change an intervention (mta_viz.model.editing.edited) and run that, use "
-            "run_with_cache for the hooked run, or take the hooks away: "
+            "mix two models. Make the change an intervention (mta_viz.model.editing.edited) and run that, "
+            "use run_with_cache for the hooked run, or take the hooks away: "
             "model.reset_hooks(including_permanent=True), handle.remove() for torch's own"
         )
 

@@ -23,8 +23,8 @@ def _draw_checks() -> None:
     with st.spinner("Looking"):
         diagnosis = diagnose(models.roots(), port=None)
     caption(
-        "Whether the server answers, for a proxy or a container: /_stcore/health. The command doctor says the "
-        "same as this window."
+        "Whether the server answers, for a proxy or a container: /_stcore/health. The command doctor says "
+        "the same as this window."
     )
     for check in diagnosis.checks:
         with st.container(horizontal=True, vertical_alignment="top"):

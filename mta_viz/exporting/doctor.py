@@ -101,10 +101,11 @@ def _devices() -> Iterator[Check]:
         except MtaVizError as error:
             yield Check("device", "wrong", str(error), "run nvidia-smi; compute with --device cpu meanwhile")
             continue
-        free = free_bytes(torch.device(name)) if name != "mps" else None
-        what = f"{all_threads()} threads" if name == "cpu" else torch.cuda.get_device_name(name)
-        room = "" if free is None else f", {size_text(free)} free"
-        yield Check("device", "ok", f"torch {torch.__version__} computes on {name} ({what}{room})")
+        free = free_bytes(torch.device(name))
+        cuda = name.startswith("cuda")
+        facts = [torch.cuda.get_device_name(name) if cuda else f"threads: {all_threads()}"]
+        facts += [] if free is None or not cuda else [f"{size_text(free)} free"]
+        yield Check("device", "ok", f"torch {torch.__version__} computes on {name} ({', '.join(facts)})")
     if torch.version.cuda and len(devices()) == 1:
         remedy = (
             "run nvidia-smi: the driver may be missing, or older than this torch; the CPU is used meanwhile"

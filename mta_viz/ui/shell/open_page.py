@@ -6,6 +6,7 @@ sees the page at once.
 """
 
 import gc
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import streamlit as st
 
 from mta_viz.places import ASSETS
 from mta_viz.plots.parts import nothing_yet
-from mta_viz.ui.shell import state
+from mta_viz.ui.shell import logs, state
 from mta_viz.ui.shell.page import ICON, PAGES, WORKSPACE, Page, errors_as_messages, of_older
 from mta_viz.ui.shell.widgets import Window, plain
 
@@ -40,6 +41,9 @@ def open_page(
     """
     _draw_frame(title)
     changed, request, page = state.enter(title), None, None
+    logs.set_up()
+    if changed:
+        logging.getLogger(__name__).info("opens the page %s", title)
     with errors_as_messages():
         with _first_paint():
             from mta_viz.ui.shell import address, preparing, show, sidebar, work

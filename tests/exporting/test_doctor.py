@@ -1,11 +1,12 @@
 """`doctor`: each thing that can be wrong with a machine is said, with what to type."""
 
+import json
 import socket
 from pathlib import Path
 
 import pytest
 
-from mta_viz.cli import main
+from mta_viz.cli import build_parser, main
 from mta_viz.exporting import doctor, pictures
 from mta_viz.exporting.doctor import Diagnosis, diagnose, port_problem
 from mta_viz.places import ASSETS
@@ -87,7 +88,7 @@ def test_a_port_that_is_taken(capsys, tmp_path):
         assert main(["app", "--port", str(port)]) == 2
         assert "choose another with --port" in capsys.readouterr().err
     assert port_problem(port, "127.0.0.1") is None
-    assert "255.255.255.255" in port_problem(port, "255.255.255.255")
+    assert "no.such.host.invalid" in port_problem(port, "no.such.host.invalid")
 
 
 @pytest.mark.parametrize("file", ["container-packages", "install-app"])
@@ -100,7 +101,5 @@ def test_the_steps_of_the_container_are_there(file):
     allowed = {line.removeprefix("!") for line in (root / ".dockerignore").read_text().splitlines()}
     assert {name.partition("/")[0] for name in copied} <= allowed
     user, start = (next(line for line in steps if line.startswith(word)) for word in ("USER", "CMD"))
-    assert (
-        user == "USER mta"
-        and start == 'CMD ["app", "--address", "0.0.0.0", "--port", "8501", "--models", "/models"]'
-    )
+    command = json.loads(start.removeprefix("CMD "))
+    assert user == "USER mta" and build_parser().parse_args(command).address == "0.0.0.0"

@@ -3,16 +3,18 @@
 import json
 import logging
 
-from driver import app_at, fine, said
+from driver import fine, said
 
 from mta_viz.ui.shell import logs
 
 
-def test_the_window_says_what_the_command_says(models):
-    app = app_at("pages/kernels.py", ck="tiny-mta").run()
+def test_the_window_says_what_the_command_says(open_app, models_folder):
+    app = open_app("tiny-plain", page="pages/kernels.py")
     next(button for button in app.button if button.key == "doctor").click().run()
     fine(app)
-    assert "versions: all" in said(app) and f"models: {models}: 6 models, 1 of them broken" in said(app)
+    assert "versions: all" in said(app) and f"models: {models_folder}: 6 models, 1 of them broken" in said(
+        app
+    )
 
 
 def test_the_log_is_lines_of_json_where_asked_for(monkeypatch, capsys):

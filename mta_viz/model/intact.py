@@ -6,6 +6,7 @@ Owns how a change is noticed; what follows from one is said by whoever asks (`ru
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 
 from mta_viz.model.hooking import HookedRootModule, may_change
 
-SAMPLE = 4096  # values of a tensor that are looked at; of more, every so-manieth, and some of every row
+SAMPLE = 1024  # values of a tensor that are looked at; of more, every so-manieth, and some of every row
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def hooked(model: HookedRootModule) -> tuple[str, ...]:
@@ -63,11 +65,12 @@ def mark(tensor: Tensor) -> str:
     if tensor.is_meta:
         return ""
     width = tensor.shape[-1] if tensor.ndim else 1
-    step = max(1, min(tensor.numel() // SAMPLE, width - 1))  # not the width: another column in each row
-    sample = tensor.detach().reshape(-1)[::step].contiguous().cpu()
-    made = hashlib.blake2b(f"{tensor.dtype} {list(tensor.shape)}".encode(), digest_size=16)
-    made.update(sample.view(torch.uint8).numpy().data)
-    return made.hexdigest()
+    step = max(1, min(tensor.numel() // SAMPLE, width - 1))
+    while gcd(step, width) > 1:  # so that each column has its turn
+        step -= 1
+    bits = tensor.detach().view(_BITS[tensor.itemsize])  # numpy knows no bfloat16
+    sample = bits.reshape(-1)[::step].cpu().numpy().tobytes()
+    return f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.blake2b(sample, digest_size=16).hexdigest()}"
 
 
 def some_of(names: Sequence[str]) -> str:

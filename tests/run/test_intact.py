@@ -16,6 +16,7 @@ from mta_viz.checkpoint.native import write_native
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.provenance import provenance_of
 from mta_viz.model.editing import edited
+from mta_viz.model.intact import mark
 from mta_viz.model.interventions import AblateHead, BypassGate, KernelToIdentity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -122,12 +123,11 @@ def test_weights_that_changed_since_are_refused(model, name, tmp_path):
         assert torch.equal(trace.map(0, Stage.PATTERN, 0), before)
 
 
-def test_a_large_matrix_is_looked_at_in_every_row_and_column():
-    from mta_viz.model.intact import mark
-
-    matrix = torch.randn(900, 301)
+@pytest.mark.parametrize("shape", [(900, 301), (512, 512), (301, 900)])
+def test_a_large_matrix_is_looked_at_in_every_row_and_column(shape):
+    matrix = torch.randn(shape)
     own = mark(matrix)
-    for place in ((7, slice(None)), (slice(None), 300), (slice(400, 420), slice(40, 80))):
+    for place in ((7, slice(None)), (slice(None), 300), (slice(None), slice(64, 72)), (slice(200, 240), 40)):
         other = matrix.clone()
         other[place] += 1
         assert mark(other) != own

@@ -89,7 +89,7 @@ class Attention(nn.Module):
         self.stages = layer_stages(self.kernels)
         for stage in self.stages:
             setattr(self, stage.value.hook, HookPoint())
-        self.hook_z, self.hook_z_gated, self.hook_result = HookPoint(), HookPoint(), HookPoint()
+        self.hook_z, self.hook_z_gated = HookPoint(), HookPoint()
         if self.group_norm is not None:
             self.hook_z_normed = HookPoint()
         if self.gate is not None:
@@ -178,17 +178,7 @@ class Attention(nn.Module):
         gate = self.gate_values(z)
         if gate is not None:
             z = z * self.hook_gate(gate)
-        z = self.hook_z_gated(z)
-        added = self.wo(z.flatten(-2))
-        return self._by_head(z, added) if is_heard(self.hook_result) else added
-
-    def _by_head(self, z: Heads, added: Resid) -> Resid:
-        """What each head adds, shown at its hook point; the sum stays as it is unless a hook changes one."""
-        result = torch.einsum("...hd,hdm->...hm", z, self.output_by_head)
-        seen = self.hook_result(result)
-        if seen is result and not seen.requires_grad:
-            return added
-        return seen.sum(-2) + (0 if self.wo.bias is None else self.wo.bias)
+        return self.wo(self.hook_z_gated(z).flatten(-2))
 
     @property
     def output_by_head(self) -> Float[Tensor, "head d d_model"]:
@@ -202,7 +192,7 @@ class Attention(nn.Module):
             return self.output_by_head
         raise MtaVizError(
             f"layer {self.layer} norms or gates its heads after hook_z, so hook_z times W_O is not what they "
-            "add; cache hook_result as well, as run_with_cache does without names_filter"
+            "add; take the cache as run_with_cache gives it, with hook_z_gated in it"
         )
 
     def normalize(self, z: Heads) -> Heads:

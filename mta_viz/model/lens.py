@@ -1,8 +1,9 @@
-"""What TransformerLens's `ActivationCache` asks of a model beside its hooks, under TransformerLens's names.
+"""What TransformerLens's `ActivationCache` asks of a model and its cache beside hooks, under its names.
 
 Sums are exact: directions of tokens have the final norm's gain in them, which is not folded into the weights.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,54 @@ class LensConfig:
     positional_embedding_type: str = "rotary"
 
 
+_SCALE = re.compile(r"(blocks\.\d+\.)?(ln1|ln2|ln_final)\.hook_scale")
+_BY_PART = re.compile(r"(blocks\.\d+)\.(attn\.hook_result|mlp\.hook_post)")
+
+
+class LensCache(dict[str, Tensor]):
+    """Activations by hook name, and on demand what follows from them and has no hook point of its own.
+
+    That is `hook_scale` of each norm, `attn.hook_result` (what each head adds) and `mlp.hook_post` (neurons);
+    they are not among the keys.
+    """
+
+    def __init__(self, cache: dict[str, Tensor], model: Any) -> None:
+        super().__init__(cache)
+        self.model = model
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        """As of any dict; what follows is there."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __missing__(self, name: Any) -> Tensor:
+        text = name if isinstance(name, str) else ""
+        with torch.no_grad():
+            if match := _SCALE.fullmatch(text):
+                return self._scale(match[1] or "", match[2])
+            if match := _BY_PART.fullmatch(text):
+                return self._by_part(match[1], match[2])
+        raise KeyError(name)
+
+    def _scale(self, place: str, norm: str) -> Tensor:
+        """What a norm divides by, [..., 1]."""
+        last = f"blocks.{self.model.config.n_layers - 1}.hook_resid_post"
+        resid = {"ln1": f"{place}hook_resid_pre", "ln2": f"{place}hook_resid_mid", "ln_final": last}
+        x = self[resid[norm]]
+        return (x.float().pow(2).mean(-1, keepdim=True) + self.model.config.norm_eps).sqrt().to(x.dtype)
+
+    def _by_part(self, place: str, part: str) -> Tensor:
+        """What each head adds, [..., head, d_model], or the neurons, [..., d_mlp]."""
+        by_head = part.startswith("attn")
+        source = self[f"{place}.attn.hook_z_gated" if by_head else f"{place}.ln2.hook_normalized"]
+        block = self.model.get_submodule(place)
+        if by_head:
+            return torch.einsum("...hd,hdm->...hm", source, block.attn.output_by_head)
+        return block.mlp.neurons(block.ln2.weighted(source).to(source.dtype))
+
+
 class LensNames:
     """A base of `HookedMTA`, which has the attributes that are read here."""
 
@@ -44,6 +93,11 @@ class LensNames:
     blocks: Any
     ln_final: Any
     tokenizer: Any
+
+    def run_with_cache(self, *arguments: Any, **options: Any) -> tuple[Any, LensCache]:
+        """As `HookedRootModule` has it; the cache gives what follows from it as well."""
+        output, cache = super().run_with_cache(*arguments, **options)  # type: ignore[misc]
+        return output, LensCache(cache, self)
 
     @property
     def cfg(self) -> LensConfig:

@@ -19,7 +19,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
-from mta_viz.model.hooking import HookedRootModule, HookPoint, is_heard
+from mta_viz.model.hooking import HookedRootModule, HookPoint
 from mta_viz.model.intact import hooked, some_of, weights_of
 from mta_viz.model.lens import LensNames
 from mta_viz.model.ops import Resid
@@ -34,20 +34,15 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
         self.eps, self.factor = eps, factor
-        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
+        self.hook_normalized = HookPoint()
 
     def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
         """Normalise over the last axis."""
-        unit = self._by_scale(x) if is_heard(self.hook_scale) else ops.rms_normalize(x, self.eps)
-        normalized = self.hook_normalized(unit) * self.weight * self.factor
-        return normalized.to(x.dtype)  # trained gains are float32 whatever the model's dtype
+        return self.weighted(self.hook_normalized(ops.rms_normalize(x, self.eps))).to(x.dtype)
 
-    def _by_scale(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
-        """The same, with the divisor shown at its hook point; it counts where a hook changes it."""
-        scale = (x.float().pow(2).mean(-1, keepdim=True) + self.eps).sqrt().to(x.dtype)
-        seen = self.hook_scale(scale)
-        kept = seen is scale and not seen.requires_grad
-        return ops.rms_normalize(x, self.eps) if kept else (x / seen).to(x.dtype)
+    def weighted(self, normalized: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
+        """With the weight and the factor; trained gains are float32 whatever the model's dtype."""
+        return normalized * self.weight * self.factor
 
 
 class MLP(nn.Module):
@@ -58,11 +53,14 @@ class MLP(nn.Module):
         self.w1 = nn.Linear(config.d_model, config.d_mlp, bias=config.mlp_bias)
         self.w3 = nn.Linear(config.d_model, config.d_mlp, bias=config.mlp_bias)
         self.w2 = nn.Linear(config.d_mlp, config.d_model, bias=config.mlp_bias)
-        self.hook_post = HookPoint()
 
     def forward(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
         """Gated feed-forward of every position."""
-        return self.w2(self.hook_post(F.silu(self.w1(x)) * self.w3(x)))
+        return self.w2(self.neurons(x))
+
+    def neurons(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_mlp"]:
+        """What the output projection reads."""
+        return F.silu(self.w1(x)) * self.w3(x)
 
     @property
     def W_out(self) -> Float[Tensor, "d_mlp d_model"]:

@@ -34,9 +34,7 @@ BLOCK = {
 }
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]])
 BLOCK_HOOKS = ("hook_resid_pre", "hook_attn_out", "hook_resid_mid", "hook_mlp_out", "hook_resid_post")
-VECTOR_HOOKS = (
-    "hook_q", "hook_k", "hook_v", "hook_rot_q", "hook_rot_k", "hook_z", "hook_z_gated", "hook_result",
-)  # fmt: skip
+VECTOR_HOOKS = ("hook_q", "hook_k", "hook_v", "hook_rot_q", "hook_rot_k", "hook_z", "hook_z_gated")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +57,7 @@ def _hooks(model: HookedMTA) -> int:
 def test_the_cache_holds_the_listed_hooks_and_no_others(block: dict) -> None:
     model = random_case(block).build()
     config = model.config
-    expected = {"hook_embed", "ln_final.hook_normalized", "ln_final.hook_scale"}
+    expected = {"hook_embed", "ln_final.hook_normalized"}
     for layer, stages in enumerate(model_stages(config)):
         expected |= {stage.hook_name(layer) for stage in stages}
         attn = [
@@ -70,9 +68,6 @@ def test_the_cache_holds_the_listed_hooks_and_no_others(block: dict) -> None:
         expected |= {f"blocks.{layer}.attn.{name}" for name in attn}
         expected |= {f"blocks.{layer}.{name}" for name in BLOCK_HOOKS}
         expected |= {f"blocks.{layer}.{norm}.hook_normalized" for norm in ("ln1", "ln2")}
-        expected |= {
-            f"blocks.{layer}.{name}" for name in ("ln1.hook_scale", "ln2.hook_scale", "mlp.hook_post")
-        }
     _, cache = model.run_with_cache(TOKENS)
     assert set(cache) == expected == set(model.hook_dict)
 

@@ -8,8 +8,11 @@ from driver import fine, said
 from mta_viz.ui.shell import logs
 
 
-def test_the_window_says_what_the_command_says(open_app, models_folder):
-    app = open_app("tiny-plain", page="pages/kernels.py")
+def test_the_window_says_what_the_command_says(open_app, models_folder, caplog):
+    with caplog.at_level(logging.INFO, "mta_viz"):
+        app = open_app("tiny-plain", page="pages/kernels.py")
+        app.run()
+    assert [one.getMessage() for one in caplog.records if "opens" in one.msg] == ["opens the page Kernels"]
     next(button for button in app.button if button.key == "doctor").click().run()
     fine(app)
     assert "versions: all" in said(app) and f"models: {models_folder}: 6 models, 1 of them broken" in said(

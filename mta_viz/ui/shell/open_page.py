@@ -40,10 +40,10 @@ def open_page(
     page, or is the page's `own` business.
     """
     _draw_frame(title)
-    changed, request, page = state.enter(title), None, None
     logs.set_up()
-    if changed:
+    if state.session().page != title:
         logging.getLogger(__name__).info("opens the page %s", title)
+    changed, request, page = state.enter(title), None, None
     with errors_as_messages():
         with _first_paint():
             from mta_viz.ui.shell import address, preparing, show, sidebar, work

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.model import ops
-from mta_viz.model.hooking import HookPoint, is_heard
+from mta_viz.model.hooking import HookPoint, listened
 from mta_viz.model.ops import Heads, KeyHeads, Maps, Resid
 from mta_viz.model.stages import Stage, layer_stages
 
@@ -223,7 +223,7 @@ class Attention(nn.Module):
     @property
     def has_stage_hooks(self) -> bool:
         """Whether anybody listens to a T x T hook point, which then must see the whole map."""
-        return any(is_heard(getattr(self, stage.value.hook)) for stage in self.stages)
+        return listened(*(getattr(self, stage.value.hook) for stage in self.stages))
 
     def _seen(self, stage: Stage, maps: Tensor, first: int, hooked: bool) -> Tensor:
         patches = self.patches.get(stage.value.hook)

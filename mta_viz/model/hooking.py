@@ -53,15 +53,17 @@ from transformer_lens.HookedRootModule import HookedRootModule  # noqa: E402
 
 sys.modules["transformer_lens"].__dict__["HookedRootModule"] = HookedRootModule  # there too: not its module
 
-__all__ = ["HookPoint", "HookedRootModule", "is_heard", "may_change"]
+
+def listened(*points: HookPoint) -> bool:
+    """Whether anybody listens to one of these hook points."""
+    return any(  # torch's own, which no function of it tells: tests/test_undocumented.py
+        point._forward_hooks or point._forward_pre_hooks or point._backward_hooks for point in points
+    )
 
 
 def may_change(module: nn.Module) -> bool:
     """Whether hooks, the user's too, see what a module computes in a forward pass, and so may change it."""
-    # torch's own, which no function of it tells: tests/test_undocumented.py
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-def is_heard(module: nn.Module) -> bool:
-    """The same, with hooks that see gradients alone."""
-    return may_change(module) or bool(module._backward_hooks)
+__all__ = ["HookPoint", "HookedRootModule", "listened", "may_change"]

@@ -81,7 +81,7 @@ class LensCache(dict[str, Tensor]):
         block = self.model.get_submodule(place)
         if by_head:
             return torch.einsum("...hd,hdm->...hm", source, block.attn.output_by_head)
-        return block.mlp.neurons(block.ln2.weighted(source).to(source.dtype))
+        return block.mlp.neurons((source * block.ln2.weight * block.ln2.factor).to(source.dtype))
 
 
 class LensNames:

@@ -38,11 +38,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
         """Normalise over the last axis."""
-        return self.weighted(self.hook_normalized(ops.rms_normalize(x, self.eps))).to(x.dtype)
-
-    def weighted(self, normalized: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
-        """With the weight and the factor; trained gains are float32 whatever the model's dtype."""
-        return normalized * self.weight * self.factor
+        normalized = self.hook_normalized(ops.rms_normalize(x, self.eps)) * self.weight * self.factor
+        return normalized.to(x.dtype)  # trained gains are float32 whatever the model's dtype
 
 
 class MLP(nn.Module):

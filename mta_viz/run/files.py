@@ -211,7 +211,8 @@ def weights_digest(model: HookedMTA) -> str:
 
 def check_as_read(model: HookedMTA, marks: Mapping[str, str]) -> None:
     """Raise MtaVizError where weights with these marks are not the source's after the model's plan."""
-    names = sorted(name for name in {*marks, *model.as_read} if marks.get(name) != model.as_read.get(name))
+    read = model.as_read or marks  # none: the model was put together by hand
+    names = sorted(name for name in {*marks, *read} if marks.get(name) != read.get(name))
     if names:
         raise MtaVizError(
             f"{some_of(names)} changed since the model was read, so a file would name other weights than the "

@@ -180,21 +180,6 @@ class Attention(nn.Module):
             z = z * self.hook_gate(gate)
         return self.wo(self.hook_z_gated(z).flatten(-2))
 
-    @property
-    def output_by_head(self) -> Float[Tensor, "head d d_model"]:
-        """The output projection's matrix of every head."""
-        return self.wo.weight.T.unflatten(0, (self.config.n_heads, self.config.d_head))
-
-    @property
-    def W_O(self) -> Float[Tensor, "head d d_model"]:
-        """The same for TransformerLens, which multiplies it by hook_z. MtaVizError where that is wrong."""
-        if self.group_norm is None and self.gate is None:
-            return self.output_by_head
-        raise MtaVizError(
-            f"layer {self.layer} norms or gates its heads after hook_z, so hook_z times W_O is not what they "
-            "add; take the cache as run_with_cache gives it, with hook_z_gated in it"
-        )
-
     def normalize(self, z: Heads) -> Heads:
         """Group norm with its depth scale; `z` itself where the layer has none."""
         if self.group_norm is None:
@@ -240,6 +225,21 @@ class Attention(nn.Module):
 
     def _zero_future(self, maps: Tensor, first_row: int) -> Tensor:
         return maps.masked_fill(self._future(maps, first_row), 0.0)
+
+    @property
+    def output_by_head(self) -> Float[Tensor, "head d d_model"]:
+        """The output projection's matrix of every head."""
+        return self.wo.weight.T.unflatten(0, (self.config.n_heads, self.config.d_head))
+
+    @property
+    def W_O(self) -> Float[Tensor, "head d d_model"]:
+        """The same for TransformerLens, which multiplies it by hook_z. MtaVizError where that is wrong."""
+        if self.group_norm is None and self.gate is None:
+            return self.output_by_head
+        raise MtaVizError(
+            f"layer {self.layer} norms or gates its heads after hook_z, so hook_z times W_O is not what they "
+            "add; take the cache as run_with_cache gives it, with hook_z_gated in it"
+        )
 
 
 def slab_cells(device: str) -> int:

@@ -10,8 +10,6 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
-from torch import nn
-
 PACKAGES = (
     "transformer_lens",
     "transformer_lens.utilities",
@@ -61,9 +59,4 @@ def listened(*points: HookPoint) -> bool:
     )
 
 
-def may_change(module: nn.Module) -> bool:
-    """Whether hooks, the user's too, see what a module computes in a forward pass, and so may change it."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
-
-
-__all__ = ["HookPoint", "HookedRootModule", "listened", "may_change"]
+__all__ = ["HookPoint", "HookedRootModule", "listened"]

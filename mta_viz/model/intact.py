@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mta_viz.model.hooking import HookedRootModule, may_change
+from mta_viz.model.hooking import HookedRootModule
 
 SAMPLE = 1024  # values of a tensor that are looked at; of more, every so-manieth, and some of every row
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -20,8 +20,12 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def hooked(model: HookedRootModule) -> tuple[str, ...]:
     """Names of the modules whose values hooks see in a forward pass, permanent hooks and torch's own too."""
-    own = ("the model itself",) if may_change(model) else ()
-    return (*own, *(name for name, module in model.mod_dict.items() if may_change(module)))
+    own = ("the model itself",) if _may_change(model) else ()
+    return (*own, *(name for name, module in model.mod_dict.items() if _may_change(module)))
+
+
+def _may_change(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)  # as `hooking.listened` does
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import Format
 from mta_viz.exporting.saved import Choices, Form, file_name, saved, together
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
-from mta_viz.places import ASSETS
 from mta_viz.ui.shell import cache, kept_prompts, state, widgets, work
 from mta_viz.ui.shell.link import MAX_CHARACTERS, NOT_KEPT, Box, PromptLink
-from mta_viz.ui.shell.page import OLDER, PAGES, WORKSPACE, of_older
+from mta_viz.ui.shell.page import ASSETS, OLDER, PAGES, WORKSPACE, of_older
 from mta_viz.ui.shell.preparing import PageRun
 from mta_viz.ui.shell.saved_runs import Opened
 from mta_viz.ui.shell.show import OnPage, digest_of, pick_colours, pick_format, pick_size

@@ -25,7 +25,6 @@ from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, MtaVizError
 from mta_viz.model.transformer import HookedMTA, build_model
-from mta_viz.places import ASSETS
 from mta_viz.printed import size_text
 from mta_viz.run import tracing
 from mta_viz.run.cost import multiply_adds
@@ -33,6 +32,7 @@ from mta_viz.run.devices import check_fits, conversion
 from mta_viz.run.trace import Trace
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores
+from mta_viz.ui.shell.page import ASSETS
 from mta_viz.ui.shell.widgets import Bases, TokenizerFiles
 from mta_viz.ui.shell.work import Work
 

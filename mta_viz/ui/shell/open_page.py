@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
-from mta_viz.places import ASSETS
 from mta_viz.plots.parts import nothing_yet
 from mta_viz.ui.shell import logs, state
-from mta_viz.ui.shell.page import ICON, PAGES, WORKSPACE, Page, errors_as_messages, of_older
+from mta_viz.ui.shell.page import ASSETS, ICON, PAGES, WORKSPACE, Page, errors_as_messages, of_older
 from mta_viz.ui.shell.widgets import Window, plain
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas  # noqa: F401  # whole before a figure is drawn: plotly takes it from sys.modules, half imported too
 import streamlit as st
+import torch
 
 from mta_viz.analysis.attention.health import Health, SelfCheck, health
 from mta_viz.checkpoint import door
@@ -20,7 +21,6 @@ from mta_viz.checkpoint.types import parameter_count
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
 from mta_viz.run.cost import capture_bytes
-from mta_viz.run.devices import devices
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.ui.shell import cache, link, models, saved_runs, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
@@ -210,7 +210,7 @@ def finish(request: Request, page: Page) -> None:
         st.sidebar.warning("The opened session was made with other weights than this model's.")
     _draw_estimate(request, page.model)
     card = _draw_details(request, page)
-    draw_settings(request, [*devices()])
+    draw_settings(request, ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
     if request.runs:
         with st.sidebar:
             saved_runs.draw_saved_runs(page)

@@ -11,7 +11,7 @@ from html import escape
 
 import streamlit as st
 
-from mta_viz.places import ASSETS
+from mta_viz.ui.shell.page import ASSETS
 
 
 @cache

@@ -15,7 +15,8 @@ COPY pages /src/pages
 COPY assets /src/assets
 COPY mta_viz /src/mta_viz
 RUN /src/.ci/install-app /opt/mta-viz ${PIP_OPTIONS} \
-    && mkdir /models && mv /src/assets/needle-* /models/ && rm -rf /src \
+    && mkdir /models && find /src/assets -mindepth 1 -maxdepth 1 -name '*-*' ! -name 'blocks-*' -exec mv -t /models {} + \
+    && rm -rf /src \
     && useradd --create-home --uid 10001 mta
 
 USER mta

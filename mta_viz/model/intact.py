@@ -38,6 +38,7 @@ class Weights:
 
     marks: Mapping[str, str]
     writes: Mapping[str, int]
+    of: int | None  # the module's `id`, None in a copy
 
     def changed(self, model: nn.Module, *parts: str) -> tuple[str, ...]:
         """Names of the parameters that are others now, in the model's modules called `parts`."""
@@ -54,14 +55,14 @@ class Weights:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"marks": self.marks, "writes": {}}
+        return {"marks": self.marks, "writes": {}, "of": None}
 
 
 def weights_of(module: nn.Module, prefix: str = "") -> Weights:
     """The weights as they are, named from `prefix` on."""
     named = {f"{prefix}{name}": parameter for name, parameter in module.named_parameters()}
     writes = {name: 0 if one.is_inference() else one._version for name, one in named.items()}
-    return Weights({name: mark(one) for name, one in named.items()}, writes)
+    return Weights({name: mark(one) for name, one in named.items()}, writes, id(module))
 
 
 def mark(tensor: Tensor) -> str:

@@ -40,7 +40,7 @@ class Trace(Printed):
     ran_with: Weights | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.ran_with is None:
+        if self.ran_with is None or self.ran_with.of not in (None, id(self.model)):  # given another model
             object.__setattr__(self, "ran_with", weights_of(self.model))
 
     def check_model(self, *parts: str) -> None:

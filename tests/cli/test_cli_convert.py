@@ -8,7 +8,7 @@ import pytest
 import torch
 from cli_support import CONFIG, assert_refused
 
-from mta_viz.checkpoint.adapter import AdapterAbout, read_adapter, write_adapter
+from mta_viz.checkpoint.adapter import read_adapter, write_adapter
 from mta_viz.checkpoint.basing import base_of, read_model
 from mta_viz.checkpoint.lingua import write_lingua
 from mta_viz.checkpoint.native import write_native
@@ -62,9 +62,7 @@ def test_to_lingua_and_back(run, odd, tmp_path):
     assert there.status == 0, there.err
     assert there.json["format"] == "lingua" and (tmp_path / "lingua" / "consolidated.pth").is_file()
     back = run("convert", tmp_path / "lingua", "--out", tmp_path / "back")
-    assert back.json["format"] == "native" and back.json["sha256"] == run("info", odd).json.get(
-        "sha256", back.json["sha256"]
-    )
+    assert back.json["format"] == "native"
     same(read_checkpoint(tmp_path / "back"), read_checkpoint(odd))
     assert (tmp_path / "back/model.safetensors").read_bytes() == (odd / "model.safetensors").read_bytes()
     assert json.loads((tmp_path / "back/params.json").read_text()) == json.loads(
@@ -154,4 +152,3 @@ def test_every_format_that_is_read_can_be_converted(run, odd, tmp_path):
     )
     same(read_checkpoint(tmp_path / "step"), whole)
     assert base_of(read_checkpoint(tmp_path / "step").source).sha256 == base_of(whole.source).sha256
-    assert AdapterAbout(base_of(whole.source), whole.config.mta).base.name == "odd"

@@ -22,6 +22,7 @@ SHARED = {
     "version": set(),
     "printed": set(),
     "tables": {"printed"},
+    "places": set(),
     "tokenizers": {"errors", "printed", "tables"},
     "tasks": {"errors", "printed", "tables", "tokenizers"},
 }

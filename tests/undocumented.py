@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 # (library, what is used, where)
 UNDOCUMENTED = (
-    ("torch", "Module._forward_hooks", "mta_viz/model/attention.py"),
-    ("torch", "Module._forward_pre_hooks", "mta_viz/model/attention.py"),
-    ("torch", "Module._backward_hooks", "mta_viz/model/attention.py"),
+    ("torch", "Module._forward_hooks", "mta_viz/model/hooking.py"),
+    ("torch", "Module._forward_pre_hooks", "mta_viz/model/hooking.py"),
+    ("torch", "Module._backward_hooks", "mta_viz/model/hooking.py"),
     ("torch", "load says GLOBAL name of what it refuses", "mta_viz/checkpoint/lingua.py"),
     ("torch", "distributed.checkpoint's names in .metadata", "mta_viz/checkpoint/lingua.py"),
-    ("transformer_lens", "HookPoint registers with torch", "mta_viz/model/attention.py"),
+    ("transformer_lens", "HookPoint registers with torch", "mta_viz/model/hooking.py"),
     ("transformer_lens", "hooks need not what its packages load", "mta_viz/model/hooking.py"),
     ("streamlit", "messages over 10 kB are not sent again", "mta_viz/ui/linked/component.py"),
     ("streamlit", "a component with a key is the same one with other data", "mta_viz/ui/linked/view.js"),

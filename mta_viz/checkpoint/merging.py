@@ -1,18 +1,21 @@
-"""A plain checkpoint with what was inserted into it, written as one: in the project's format or Lingua's."""
+"""A plain checkpoint with what was inserted into it, as one, and what a checkpoint has beyond its base."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import beside
+from mta_viz.checkpoint.layout import kernel_entries
 from mta_viz.checkpoint.lingua import write_lingua
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.types import Checkpoint
 from mta_viz.config import ModelConfig
-from mta_viz.errors import FileError
+from mta_viz.errors import CheckpointError, FileError, first_problems
+from mta_viz.printed import printable
 
 
 def write_merged(
@@ -47,6 +50,27 @@ def write_merged(
         dtype=None,
         overwrite=overwrite,
     )
+
+
+def beyond(checkpoint: Checkpoint, base: Checkpoint) -> tuple[str, ...]:
+    """Names of what an adapter of `checkpoint` on `base` holds: its kernels, and what the base lacks.
+
+    A tensor counts as the base's where dtype and every bit are the same. Raises CheckpointError where the
+    base has what the checkpoint lacks, or in another shape.
+    """
+    own, there = checkpoint.state_dict, base.state_dict
+    wrong = [name for name, tensor in there.items() if name not in own or own[name].shape != tensor.shape]
+    if wrong:
+        problems = [f"the base has {name} {list(there[name].shape)}, this model has not" for name in wrong]
+        raise CheckpointError(first_problems(problems, "such tensors"), printable(checkpoint.source.path))
+    kernels = kernel_entries(checkpoint.config)
+    return tuple(name for name in own if name in kernels or not _is_bit_equal(own[name], there.get(name)))
+
+
+def _is_bit_equal(tensor: Tensor, other: Tensor | None) -> bool:
+    if other is None or other.dtype != tensor.dtype:
+        return False
+    return torch.equal(*(one.contiguous().view(torch.uint8) for one in (tensor, other)))
 
 
 def _tokenizer_file(folder: Path, written: str | None) -> Path | None:

@@ -19,9 +19,9 @@ from mta_viz.checkpoint.locate import find_checkpoint, is_loose_adapter, locate
 from mta_viz.checkpoint.reading import find_checkpoints
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, MtaVizError
+from mta_viz.places import ASSETS
 
 CARDS, ENDING, CARD = "cards", ".kernels.safetensors", "card.json"
-SHIPPED = Path(__file__).parents[2] / "assets"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Relative:
 def model_roots() -> tuple[Path, ...]:
     """Where models are looked for, each folder once: those shipped, those of MTA_VIZ_MODELS."""
     listed = os.environ.get("MTA_VIZ_MODELS", "").split(os.pathsep)
-    shipped = [SHIPPED] if SHIPPED.is_dir() else []
+    shipped = [ASSETS] if ASSETS.is_dir() else []
     named = [root_path(part) for part in listed if part]
     return tuple(dict.fromkeys([*shipped, *named]))
 

@@ -21,7 +21,7 @@ COMMANDS = (
     "info", "story", "report", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "gain",
     "operator", "train", "evaluate", "effects", "shapley", "paths", "recurrence", "surrogates", "ablate",
     "attribute", "compare", "direct-effect", "needle", "perplexity", "conjunction", "questions",
-    "paper-figures", "figure", "insert", "merge", "finetune",
+    "paper-figures", "figure", "insert", "convert", "finetune", "app", "doctor",
 )  # fmt: skip
 USER_ERROR = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

@@ -3,6 +3,7 @@
 Hooks are float32 and as the model's own forward gives them. A run (`--format run`) is `run.files`'.
 """
 
+import json
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
 from mta_viz.printed import size_text
 from mta_viz.tokenizers.base import Tokens
+from mta_viz.version import VERSION
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +53,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 def _save_hooks(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[str, Any]:
     import torch
 
+    from mta_viz.run.files import weights_digest
     from mta_viz.run.tracing import run_hooks
 
     names = select_hooks(model, arguments.layers, arguments.stages)
@@ -62,9 +65,40 @@ def _save_hooks(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dic
             "or add --yes"
         )
     note(f"{len(tokens)} tokens, {len(names)} hooks: {size}")
-    tensors = {"tokens": torch.tensor(tokens.ids), **run_hooks(model, tokens.ids, names)}
-    write_tensors(arguments.out, tensors)
-    return {"tensors": {name: list(tensor.shape) for name, tensor in tensors.items()}}
+    hooks = run_hooks(model, tokens.ids, names)
+    about = {
+        "checkpoint": model.source.name if model.source else "",
+        "sha256": weights_digest(model),
+        "not_finite": not_finite(hooks),
+    }
+    tensors = {"tokens": torch.tensor(tokens.ids), **hooks}
+    write_tensors(arguments.out, tensors, _described(about, model, tokens))
+    return {**about, "tensors": {name: list(tensor.shape) for name, tensor in tensors.items()}}
+
+
+def _described(about: Mapping[str, Any], model: "HookedMTA", tokens: Tokens) -> dict[str, str]:
+    """What the file says of its run: each entry JSON, but for texts, which are as they are."""
+    from mta_viz.checkpoint.types import dtype_name
+
+    facts: dict[str, Any] = {
+        "format": "mta_viz hooks 1",
+        "version": VERSION,
+        **about,
+        "dtype": dtype_name(model.dtype),
+        "pieces": tokens.pieces,
+        **({} if tokens.text is None else {"prompt": tokens.text}),
+    }
+    return {name: fact if isinstance(fact, str) else json.dumps(fact) for name, fact in facts.items()}
+
+
+def not_finite(tensors: "Mapping[str, Tensor]") -> dict[str, int]:
+    """How many values are NaN or infinite, of the tensors that have such; a note says so."""
+    counts = {name: int((~tensor.isfinite()).sum()) for name, tensor in tensors.items()}
+    counts = {name: count for name, count in counts.items() if count}
+    if counts:
+        first = next(iter(counts))
+        note(f"NaN or infinite values in {len(counts)} tensors, first {counts[first]:,} in {first}")
+    return counts
 
 
 def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[str, Any]:
@@ -82,11 +116,13 @@ def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[
     trace = mta_viz.capture(model, tokens)
     note(f"{len(tokens)} tokens: {size_text(trace_size(trace, **chosen))}")
     save_trace(trace, arguments.out, **chosen, force=arguments.force)
-    about = read_run(arguments.out).about
+    run = read_run(arguments.out)
+    about, maps = run.about, {stage.hook_name(layer): one for (layer, stage), one in run.maps.items()}
     return {
         "checkpoint": about.checkpoint,
         "sha256": about.sha256,
         "attention": described(trace.backends),
+        "not_finite": not_finite({"residuals": run.residuals, **maps}),
         "maps": [stage.hook_name(layer) for layer, stage in about.stored],
     }
 
@@ -145,8 +181,10 @@ def _unknown_stage(stage: str, layer_of: Mapping[str, int | None]) -> str:
     return f"no hook {stage!r}; the model has: {', '.join(known)}"
 
 
-def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
-    """Save as safetensors through a file beside `path`, put in its place when complete.
+def write_tensors(
+    path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None
+) -> None:
+    """Save as safetensors with `metadata`, through a file beside `path`, put in its place when complete.
 
     Raises MtaVizError when the place cannot be written (no permission, disk full).
     """
@@ -160,6 +198,6 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
         memory.add(start)
     try:
         with replacing(path) as partial:
-            save_file(separate, partial)
+            save_file(separate, partial, metadata=metadata)
     except (OSError, SafetensorError) as error:
         raise MtaVizError(f"{path} cannot be written ({error}); choose another place") from error

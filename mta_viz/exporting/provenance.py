@@ -16,8 +16,10 @@ from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import limits
 from mta_viz.figures.base import Drawn, Source
+from mta_viz.model.intact import weights_of
 from mta_viz.model.plans import plan_as_data
 from mta_viz.printed import safe
+from mta_viz.run.files import check_as_read
 from mta_viz.version import VERSION
 
 FORMAT = "mta_viz figure 2"
@@ -78,7 +80,10 @@ class Provenance:
 
 
 def provenance_of(figure: Drawn, digest: Callable[[Origin], str] | None = None) -> Provenance:
-    """Where a drawn figure comes from. `digest` gives the sha256 of a model's weights, where it is known."""
+    """Where a drawn figure comes from. `digest` gives the sha256 of a model's weights, where it is known.
+
+    Raises MtaVizError where the weights are no longer those that were read: their sha256 would be another's.
+    """
     known = digest or (lambda origin: sha256(origin.path))
     source = figure.source
     return Provenance(
@@ -97,6 +102,8 @@ def _run_of(source: Source, digest: Callable[[Origin], str]) -> RunOf:
     plan = tuple(plan_as_data(source.model.plan))
     model = RunOf(interventions=plan, dtype=dtype)
     if origin is not None:
+        ran_with = source.run.ran_with if source.run else None
+        check_as_read(source.model, (ran_with or weights_of(source.model)).marks)
         model = replace(model, checkpoint=source.name, sha256=digest(origin), step=origin.step)
     if source.run is None:
         return model

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
 from mta_viz.model import backends, channels, ops
 from mta_viz.model.hooking import HookPoint, listened
 from mta_viz.model.ops import Heads, KeyHeads, Maps, Resid
@@ -302,6 +303,21 @@ class Attention(nn.Module):
 
     def _zero_future(self, maps: Tensor, first_row: int) -> Tensor:
         return maps.masked_fill(self._future(maps, first_row), 0.0)
+
+    @property
+    def output_by_head(self) -> Float[Tensor, "head d d_model"]:
+        """The output projection's matrix of every head."""
+        return self.wo.weight.T.unflatten(0, (self.config.n_heads, self.config.d_head))
+
+    @property
+    def W_O(self) -> Float[Tensor, "head d d_model"]:
+        """The same for TransformerLens, which multiplies it by hook_z. MtaVizError where that is wrong."""
+        if self.group_norm is None and self.gate is None:
+            return self.output_by_head
+        raise MtaVizError(
+            f"layer {self.layer} norms or gates its heads after hook_z, so hook_z times W_O is not what they "
+            "add; take the cache as run_with_cache gives it, with hook_z_gated in it"
+        )
 
 
 def slab_cells(device: str) -> int:

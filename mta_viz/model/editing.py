@@ -16,6 +16,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
 from mta_viz.model import interventions
 from mta_viz.model.attention import Attention
+from mta_viz.model.intact import mark
 from mta_viz.model.interventions import Intervention, PatchHead
 from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA
@@ -33,7 +34,8 @@ def edited(model: HookedMTA, plan: Sequence[Intervention], sources: Sources | No
     listing all that the plan asks of the model in vain.
     """
     check_plan(plan, model.config)
-    weights: Weights = dict(model.state_dict())
+    own: Weights = dict(model.state_dict())
+    weights = dict(own)
     for intervention in plan:
         weights |= _changed(intervention, weights, model.config)
     with torch.device("meta"):
@@ -41,15 +43,24 @@ def edited(model: HookedMTA, plan: Sequence[Intervention], sources: Sources | No
     for intervention in model.plan:  # what earlier edits took out of `model` is not among the weights
         _take_out(intervention, made.blocks[intervention.layer].attn)
     made.load_state_dict(weights, assign=True)
-    for own, new in zip(model.blocks, made.blocks, strict=True):
-        new.attn.patches = own.attn.patches
+    for block, new in zip(model.blocks, made.blocks, strict=True):
+        new.attn.patches = block.attn.patches
     for intervention in plan:
         _take_out(intervention, made.blocks[intervention.layer].attn)
         if isinstance(intervention, PatchHead):
             _patch(intervention, made.blocks[intervention.layer].attn, sources or {})
     made.setup()  # hook points may be gone
     made.tokenizer, made.source, made.plan = model.tokenizer, model.source, (*model.plan, *plan)
+    made.as_read = _as_read(model, made, {name for name in own if weights[name] is not own[name]})
     return made.requires_grad_(False).eval()
+
+
+def _as_read(model: HookedMTA, made: HookedMTA, replaced: set[str]) -> dict[str, str]:
+    """Marks of `model`'s source after the plan; of a tensor that was changed before, still the source's."""
+    there = dict(made.named_parameters())
+    sound = [name for name in replaced if mark(model.get_parameter(name)) == model.as_read.get(name)]
+    after = {name: mark(there[name]) for name in sound if name in there}
+    return {name: kept for name, kept in {**model.as_read, **after}.items() if name in there}
 
 
 # A change of one head's kernel -> its new taps, from those of all heads and of the identity.

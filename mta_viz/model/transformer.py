@@ -4,20 +4,23 @@ Owns the residual stream; attention.py owns what happens inside a layer's attent
 TransformerLens in one name: `hook_attn_scores` is taken before the mask (theirs: after it).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mta_viz.checkpoint.types import Checkpoint, Source
+from mta_viz.checkpoint.types import Checkpoint, Source, dtype_name
 from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
 from mta_viz.model.hooking import HookedRootModule, HookPoint, listened
+from mta_viz.model.intact import hooked, some_of, weights_of
+from mta_viz.model.lens import LensNames
 from mta_viz.model.ops import Resid
 from mta_viz.model.plans import Plan
 from mta_viz.model.turns import TurnLock, pause
@@ -53,7 +56,16 @@ class MLP(nn.Module):
 
     def forward(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
         """Gated feed-forward of every position."""
-        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+        return self.w2(self.neurons(x))
+
+    def neurons(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_mlp"]:
+        """What the output projection reads."""
+        return F.silu(self.w1(x)) * self.w3(x)
+
+    @property
+    def W_out(self) -> Float[Tensor, "d_mlp d_model"]:
+        """What each neuron adds, as TransformerLens has it."""
+        return self.w2.weight.T
 
 
 class Block(nn.Module):
@@ -105,12 +117,13 @@ class Blocks(nn.ModuleList):
         return cast(Iterator[Block], super().__iter__())
 
 
-class HookedMTA(HookedRootModule):  # type: ignore[valid-type, misc]  # mypy takes the class for its module
+class HookedMTA(LensNames, HookedRootModule):  # type: ignore[valid-type, misc]  # mypy takes it for its module
     """A transformer with multi-token attention as a TransformerLens module.
 
-    Works with `run_with_cache`, `run_with_hooks` and tools built on them. `lock` is held by every
-    function of `run`: hooks are state on the module (`turns.py`). A new model has random matrices and
-    identity kernels; parameters are named as in `checkpoint.types.parameter_shapes`.
+    Works with `run_with_cache`, `run_with_hooks` and tools built on them, such as `ActivationCache`. `lock`
+    is held by every function of `run`: hooks are state on the module (`turns.py`). `as_read` marks the
+    weights as they came from the source. A new model has random matrices and identity kernels; parameters are
+    named as in `checkpoint.types.parameter_shapes`. Copies and pickles have a lock of their own.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -120,6 +133,7 @@ class HookedMTA(HookedRootModule):  # type: ignore[valid-type, misc]  # mypy tak
         self.tokenizer: Tokenizer | None = None
         self.source: Source | None = None
         self.plan: Plan = ()  # the interventions that were done to the source's weights
+        self.as_read: Mapping[str, str] = {}
         # Normal numbers, which nn.Embedding draws, import torch._dynamo where the device is "meta".
         uniform = torch.empty(config.vocab_size, config.d_model).uniform_(-1.0, 1.0)
         self.embed = nn.Embedding.from_pretrained(uniform, freeze=False)
@@ -134,9 +148,22 @@ class HookedMTA(HookedRootModule):  # type: ignore[valid-type, misc]  # mypy tak
         """Where its checkpoint lies, a folder or a file; None for a model that is not from a file."""
         return None if self.source is None else self.source.path
 
-    def forward(self, tokens: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
-        """Logits of every position."""
-        resid = self.embedded(tokens)
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the lock, for copies and pickles. MtaVizError under hooks, which belong to this model."""
+        if names := hooked(self):
+            raise MtaVizError(
+                f"the model has hooks at {some_of(names)}, which a copy would not have; take them away: "
+                "model.reset_hooks(including_permanent=True), or handle.remove() for torch's own"
+            )
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.lock = TurnLock()
+
+    def forward(self, tokens: object) -> Float[Tensor, "batch position vocab"]:
+        """Logits of every position of `tokens`, ids [batch, position]. PromptError for anything else."""
+        resid = self.embedded(checked_ids(tokens, self.config.vocab_size))
         for block in self.blocks:
             resid = block(resid)
         return self.logits(resid)
@@ -166,6 +193,28 @@ class HookedMTA(HookedRootModule):  # type: ignore[valid-type, misc]  # mypy tak
         return self.embed.weight.dtype
 
 
+def checked_ids(tokens: object, vocab_size: int) -> Int[Tensor, "batch position"]:
+    """Ids as the model takes them. Raises PromptError saying what came instead."""
+    expected = "expected ids as a tensor of whole numbers [batch, position]"
+    if isinstance(tokens, str):
+        raise PromptError(
+            f"a text came; {expected}: model.tokenizer.encode(text).ids, or capture(model, text)"
+        )
+    if not isinstance(tokens, Tensor):
+        raise PromptError(f"{type(tokens).__name__} came; {expected}: torch.tensor([ids])")
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise PromptError(f"a tensor of {dtype_name(tokens.dtype)} came; {expected}")
+    if tokens.ndim != 2:
+        remedy = ": ids[None] for one prompt" if tokens.ndim == 1 else ""
+        raise PromptError(f"ids of shape {list(tokens.shape)} came; {expected}{remedy}")
+    if not tokens.numel():
+        raise PromptError(f"no token came (ids of shape {list(tokens.shape)}); {expected}, at least one")
+    if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
+        least, most = int(tokens.min()), int(tokens.max())
+        raise PromptError(f"ids from {least} to {most} came; the model has 0 to {vocab_size - 1}")
+    return tokens
+
+
 def build_model(
     checkpoint: Checkpoint, *, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
 ) -> HookedMTA:
@@ -181,4 +230,5 @@ def build_model(
         model = HookedMTA(checkpoint.config)
     model.load_state_dict(state, strict=checkpoint.is_whole, assign=True)
     model.tokenizer, model.source = checkpoint.tokenizer, checkpoint.source
+    model.as_read = weights_of(model).marks
     return model.requires_grad_(False).eval()

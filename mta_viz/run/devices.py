@@ -12,7 +12,7 @@ from mta_viz.checkpoint.types import Checkpoint, Conversion
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import size_text
+from mta_viz.printed import printable, size_text
 from mta_viz.run.cost import multiply_adds
 
 MEMORY = Path("/proc/meminfo")
@@ -21,17 +21,40 @@ RUN_SECONDS = 900.0
 _DEVICES = re.compile(r"(cpu|cuda|mps)(:\d{1,3})?")
 
 
+def devices() -> tuple[str, ...]:
+    """Names of the devices that torch can use here: cpu, cuda:0 and so on, mps."""
+    cuda = (f"cuda:{index}" for index in range(torch.cuda.device_count()))
+    return ("cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else []))
+
+
 def checked_device(name: str) -> torch.device:
     """The device of that name: cpu, cuda or mps. Raises `MtaVizError` that says which there are."""
-    cuda = "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
+    if (reason := _device_problem(name)) is None:
+        return torch.device(name)
+    words = f" ({reason})" if reason else ""
+    there = ", ".join(devices())
+    raise MtaVizError(f"device {printable(name)!r} cannot be used{words}; there is: {there}")
+
+
+def _device_problem(name: str) -> str | None:
+    """Why nothing can be run on a device, empty where its name says it all; None where it can."""
     if not _DEVICES.fullmatch(name):  # torch knows more, such as meta, on which nothing can be run
-        raise MtaVizError(f"device {name!r} cannot be used; there is: cpu{cuda}")
+        return ""
+    kind, there = name.partition(":")[0], devices()
+    if not any(one.startswith(kind) for one in there):
+        return _absent(kind)
     try:
         torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch asserts without CUDA
-        reason = str(error).strip().partition("\n")[0]  # torch goes on with advice for its developers
-        raise MtaVizError(f"device {name!r} cannot be used ({reason}); there is: cpu{cuda}") from error
-    return torch.device(name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        return str(error).strip().partition("\n")[0]  # torch goes on with advice for its developers
+    return None
+
+
+def _absent(kind: str) -> str:
+    if kind == "mps":
+        return "this torch, or this machine, has no Metal"
+    built = torch.version.cuda or torch.version.hip
+    return "torch finds no GPU" if built else f"torch {torch.__version__} is a build without CUDA"
 
 
 def conversion(device: torch.device, dtype: torch.dtype | None) -> Conversion | None:

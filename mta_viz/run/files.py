@@ -22,6 +22,7 @@ from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.types import dtype_name
 from mta_viz.errors import FileError, MtaVizError, PromptError
+from mta_viz.model.intact import some_of, weights_of
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import printable, size_text
@@ -195,13 +196,29 @@ def _compare(wanted: Shapes, slices: Mapping[str, Any]) -> None:
 
 
 def weights_digest(model: HookedMTA) -> str:
-    """The sha256 of the weights file a model was read from. Raises MtaVizError when it came from none."""
+    """The sha256 of the weights file a model was read from.
+
+    Raises MtaVizError when it came from none, and where its weights are no longer those of the file.
+    """
     if model.source is None:
         raise MtaVizError(
             "this model came from no checkpoint, so its run could not be told from another's; write it as a "
             "checkpoint (mta_viz.checkpoint.native.write_native) and load that"
         )
+    check_as_read(model, weights_of(model).marks)
     return sha256(model.source.path)
+
+
+def check_as_read(model: HookedMTA, marks: Mapping[str, str]) -> None:
+    """Raise MtaVizError where weights with these marks are not the source's after the model's plan."""
+    read = model.as_read or marks  # none: the model was put together by hand
+    names = sorted(name for name in {*marks, *read} if marks.get(name) != read.get(name))
+    if names:
+        raise MtaVizError(
+            f"{some_of(names)} changed since the model was read, so a file would name other weights than the "
+            "run's; write the model as a checkpoint (mta_viz.checkpoint.native.write_native), load that and "
+            "run the prompt again"
+        )
 
 
 def _places(trace: Trace, stages: Sequence[Stage], layers: Iterable[int] | None) -> tuple[Place, ...]:
@@ -246,6 +263,8 @@ def _n_bytes(about: About) -> int:
 
 def _contents(trace: Trace, places: tuple[Place, ...]) -> tuple[Tensors, dict[str, str]]:
     digest = trace.about.sha256 if isinstance(trace, StoredTrace) else weights_digest(trace.model)
+    if not isinstance(trace, StoredTrace) and trace.ran_with is not None:
+        check_as_read(trace.model, trace.ran_with.marks)
     about = _about(trace, places, digest)
     if (n_bytes := _n_bytes(about)) > MAX_BYTES:
         raise MtaVizError(

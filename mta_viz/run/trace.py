@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.errors import PromptError
+from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.attention import Attention, QueryKeyValue
 from mta_viz.model.backends import Backend
+from mta_viz.model.intact import Weights, hooked, some_of, weights_of
 from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -39,6 +40,23 @@ class Trace(Printed):
     residuals: Float[Tensor, "depth position d_model"] = field(repr=False)
     model: HookedMTA = field(repr=False, compare=False)
     backends: tuple[Backend, ...] = field(default=(), kw_only=True, repr=False, compare=False)
+    ran_with: Weights | None = field(default=None, repr=False, compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.ran_with is None or self.ran_with.of not in (None, id(self.model)):  # given another model
+            object.__setattr__(self, "ran_with", weights_of(self.model))
+
+    def check_model(self, *parts: str) -> None:
+        """Raise MtaVizError where what is computed now by the modules `parts` would be of another model.
+
+        That is under hooks, and where their weights were changed since the run. Call it under the lock.
+        """
+        check_unhooked(self.model)
+        if names := (self.ran_with or weights_of(self.model)).changed(self.model, *parts):
+            raise MtaVizError(
+                f"{some_of(names)} changed since this run was made, and what is computed of it now would mix "
+                "two models; run the prompt again (capture)"
+            )
 
     def _title(self) -> str:
         config, source = self.model.config, self.model.source
@@ -116,6 +134,7 @@ class Trace(Printed):
         """Logits read off the residual stream entering layer `depth` (logit lens)."""
         _check_index("depth", depth, len(self.residuals))
         with self.model.lock, torch.no_grad():
+            self.check_model("ln_final", "embed" if self.model.unembed is None else "unembed")
             return self.model.logits(self.residuals[depth, positions].to(self.model.dtype)).float()
 
     def gate(self, layer: int) -> Float[Tensor, "position head gate"] | None:
@@ -134,12 +153,14 @@ class Trace(Printed):
         """The gate that weighted values `z` would open, 0..1, float32; None where the model has no gate."""
         attention = self.model.blocks[layer].attn
         with self.model.lock, torch.no_grad():  # the norm has a hook point, where another may be listening
+            self.check_model(f"blocks.{layer}.attn")
             gate = attention.gate_values(attention.normalize(z[None].to(self.model.dtype)))
         return None if gate is None else gate[0].float()
 
     def project(self, layer: int) -> QueryKeyValue:
         """Rotated queries and keys, and values, of every position of a layer; with a batch axis."""
         with self.model.lock, torch.no_grad():
+            self.check_model(f"blocks.{layer}.ln1", f"blocks.{layer}.attn")
             set_threads(self.model.config, len(self.tokens))
             block = self.model.blocks[layer]
             return block.attn.project(block.ln1(self.residuals[layer][None].to(self.model.dtype)))
@@ -206,6 +227,17 @@ class StoredTrace(Trace):
                 f"all others open it with its checkpoint, {self.about.checkpoint}: "
                 "open_trace(file, model=load(checkpoint))"
             )
+
+
+def check_unhooked(model: HookedMTA) -> None:
+    """Raise MtaVizError where hooks wait at the model: a trace's maps are computed without them."""
+    if names := hooked(model):
+        raise MtaVizError(
+            f"the model has hooks at {some_of(names)}; a trace recomputes its maps without them, so it would "
+            "mix two models. Make the change an intervention (mta_viz.model.editing.edited) and run that, "
+            "use run_with_cache for the hooked run, or take the hooks away: "
+            "model.reset_hooks(including_permanent=True), handle.remove() for torch's own"
+        )
 
 
 def _bounds(name: str, part: slice, n_tokens: int) -> tuple[int, int]:

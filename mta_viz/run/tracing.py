@@ -32,6 +32,7 @@ from mta_viz.printed import size_text
 from mta_viz.run.cost import FLOAT_BYTES, capture_bytes, hooks_bytes, multiply_adds
 from mta_viz.run.devices import (
     check_fits,
+    checked_device,
     conversion,
     free_bytes,
     in_turns,
@@ -39,7 +40,7 @@ from mta_viz.run.devices import (
     run_seconds,
     set_threads,
 )
-from mta_viz.run.trace import Trace
+from mta_viz.run.trace import Trace, check_unhooked
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
 
@@ -68,12 +69,13 @@ def load(
 
     `tokenizer` is a tokenizer's file, where the folder lacks its own. `base` is an adapter's model, where it
     is not found by itself; without one only the kernels can be looked at. `progress` gets the share of bytes
-    read, 0 to 1. Raises CheckpointError listing every fault, MtaVizError where the memory is too small.
+    read, 0 to 1. Raises CheckpointError listing every fault, MtaVizError for a device that is not there and
+    where the memory is too small.
 
     >>> mta_viz.load("assets/blocks-n5-mta").config.n_heads
     2
     """
-    there = torch.device(device)
+    there = checked_device(str(device))
     place, making = None if base is None else Path(base), conversion(there, dtype)
     checkpoint = read_model(path, base=place, tokenizer=tokenizer, progress=progress, conversion=making)
     if dtype is not None:
@@ -86,7 +88,7 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
 
     `progress(share done)` is called after every slab of rows; raise `Cancelled` in it to stop. Raises
     PromptError and TokenizerError for what the model cannot take, TooLongError and MemoryFullError for what
-    this machine cannot.
+    this machine cannot, MtaVizError where hooks wait at the model.
 
     >>> trace = mta_viz.capture(model, "hjnvt.qdgzf.aoxsb#gd")
     >>> trace.residuals.shape, trace.map(3, mta_viz.Stage.PATTERN, head=1).shape
@@ -97,6 +99,7 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
 
     def run() -> tuple[Float[Tensor, "depth position d_model"], tuple[Backend, ...]]:
         with in_turns(model, len(tokens)), torch.no_grad():
+            check_unhooked(model)
             return captured(model, as_batch(model, tokens.ids), progress)
 
     residuals, backends = with_less_memory(model, len(tokens), run)
@@ -201,6 +204,7 @@ class Continuation:
     """
 
     def __init__(self, model: HookedMTA, ids: Int[Tensor, " position"]) -> None:
+        check_unhooked(model)  # a row's maps are computed beside the hook points
         self.model = model
         self.length = len(ids)
         self.past: list[QueryKeyValue] = []

@@ -11,6 +11,7 @@ from mta_viz.analysis.cause.direct_effect import direct_effect, direction, large
 from mta_viz.analysis.cause.removed_cells import COLUMNS, whole_effects
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import PromptError
+from mta_viz.model.hooking import HookPoint
 from mta_viz.model.interventions import PatchHead
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -115,15 +116,16 @@ def test_the_models_lock_is_held_where_a_hook_point_is_passed():
     def try_lock():
         free.append(model.lock.acquire(blocking=False))
 
-    def other_session(values, hook):
-        thread = threading.Thread(target=try_lock)
-        thread.start()
-        thread.join()
+    class OtherSession(HookPoint):
+        def forward(self, values):
+            thread = threading.Thread(target=try_lock)
+            thread.start()
+            thread.join()
+            return values
 
     trace = capture(model, list(range(6)))
-    model.blocks[1].attn.hook_z_normed.add_hook(other_session)
+    model.blocks[1].attn.hook_z_normed = OtherSession()
     layer_effect(trace, 1, 5, 3)
-    model.reset_hooks()
     assert free == [False]
 
 

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from cli_support import CONFIG, assert_refused
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors import torch as safetensors_torch
 from safetensors.torch import load_file
 
+import mta_viz
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.native import write_native
 from mta_viz.cli import trace
 from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
@@ -44,8 +47,34 @@ def test_the_file_holds_every_hook_as_run_with_cache_gives_it(run, folder, model
         "n_tokens": 6,
         "bytes": out.stat().st_size,
         "tensors": {name: list(value.shape) for name, value in saved.items()},
+        "checkpoint": "small",
+        "sha256": sha256(folder),
+        "not_finite": {},
         "computed_in": "float32",
     }
+
+
+def test_the_file_says_of_which_run_it_is(run, folder, tmp_path):
+    out = tmp_path / "t.safetensors"
+    assert run("trace", folder, "--prompt", "abc.def", "--out", out, "--stages", "hook_z").status == 0
+    with safe_open(out, "pt") as opened:
+        said = opened.metadata()
+    assert said.items() >= {"prompt": "abc.def", "checkpoint": "small", "sha256": sha256(folder)}.items()
+    assert said["version"] == mta_viz.__version__ and said["dtype"] == "float32"
+    assert json.loads(said["pieces"])[1:] == list("abc.def") and json.loads(said["not_finite"]) == {}
+
+
+@pytest.mark.parametrize("format", ["hooks", "run"])
+def test_nan_is_said(run, model, tmp_path, format):
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    weights["blocks.1.attn.kernel_pre"][0, 0, 0] = torch.nan
+    place = {"tokenizer_name": "char", "tokenizer_path": None, "dtype": None}
+    write_native(tmp_path / "nan", CONFIG, weights, **place)
+    words = ("--prompt", "abc.def", "--out", tmp_path / "t", "--format", format)
+    answer = run("trace", tmp_path / "nan", *words)
+    assert answer.status == 0 and "NaN or infinite values in" in answer.err
+    assert answer.json["not_finite"]["blocks.1.attn.hook_scores_kq"] > 0
+    assert "blocks.0.attn.hook_pattern" not in answer.json["not_finite"]
 
 
 def test_shapes_are_without_batch_axis(run, folder, ids_file, tmp_path):
@@ -193,7 +222,7 @@ def test_a_link_to_nothing_is_no_place_to_write(run, folder, ids_file, tmp_path)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(monkeypatch, tmp_path):
-    def fail(tensors, path):
+    def fail(tensors, path, metadata):
         Path(path).write_text("half")
         raise OSError(28, "No space left on device")
 
@@ -302,7 +331,7 @@ def test_an_unknown_layer_is_an_error_of_the_user(model):
 
 @pytest.mark.parametrize("error", [OSError("read-only"), SafetensorError("disk full")])
 def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch, error):
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(safetensors_torch, "save_file", refuse)

@@ -341,6 +341,7 @@ def test_torchs_advice_on_a_device_is_cut(monkeypatch: pytest.MonkeyPatch) -> No
         raise RuntimeError("no such card\nCompile with TORCH_USE_CUDA_DSA")
 
     monkeypatch.setattr(torch, "empty", refuse)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(MtaVizError, match=r"cannot be used \(no such card\); there is: cpu"):
         checked_device("cuda")
 

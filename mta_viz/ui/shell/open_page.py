@@ -6,6 +6,7 @@ sees the page at once.
 """
 
 import gc
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import streamlit as st
 
 from mta_viz.plots.parts import nothing_yet
-from mta_viz.ui.shell import state
+from mta_viz.ui.shell import logs, state
 from mta_viz.ui.shell.page import ASSETS, ICON, PAGES, WORKSPACE, Page, errors_as_messages, of_older
 from mta_viz.ui.shell.widgets import Window, plain
 
@@ -39,6 +40,9 @@ def open_page(
     """
     _draw_frame(title)
     _require_sign_in()
+    logs.set_up()
+    if state.session().page != title:
+        logging.getLogger(__name__).info("opens the page %s", title)
     changed, request, page = state.enter(title), None, None
     with errors_as_messages():
         with _first_paint():

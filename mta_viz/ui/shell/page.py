@@ -4,12 +4,12 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from mta_viz.errors import MtaVizError
+from mta_viz.places import ASSETS
 from mta_viz.printed import printable
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
@@ -17,7 +17,6 @@ from mta_viz.ui.shell.widgets import plain
 if TYPE_CHECKING:
     from mta_viz.ui.shell.cache import ModelKey
 
-ASSETS = Path(__file__).parents[3] / "assets"
 ICON = ASSETS / "icon.svg"
 PAGES = {
     "pages/workspace.py": ("Workspace", ":material/grid_on:"),

@@ -23,6 +23,7 @@ from mta_viz.tokenizers.given import keep
 from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
+from mta_viz.ui.shell.doctor import draw_doctor
 from mta_viz.ui.shell.jobs import draw_jobs
 from mta_viz.ui.shell.link import Box, Prompt, fitting, prompt_for
 from mta_viz.ui.shell.model_table import draw_models
@@ -350,6 +351,7 @@ def draw_settings(request: Request, devices: list[str]) -> None:
         st.selectbox("Layers and heads", (0, 1), format_func=counted, **NUMBERING.widget((0, 1)))
         help = "The first token often draws most of the attention; it is left out of the automatic limits."
         st.toggle("First token sets the colour scale too", help=help, **FIRST_TOKEN.widget())
+        draw_doctor()
         if st.button("Look for new models", icon=":material/refresh:"):
             cache.discovery.clear()
             st.rerun()

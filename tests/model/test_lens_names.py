@@ -1,0 +1,157 @@
+"""TransformerLens's ActivationCache over our model: what it sums is what the model computes."""
+
+import copy
+import io
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+from transformer_lens import ActivationCache
+
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA
+
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])
+PLAIN = ModelConfig(
+    d_model=16, n_layers=3, n_heads=4, n_kv_heads=2, d_head=4, d_mlp=24, vocab_size=13,
+    mta=MTAOptions(pre_kernel=(2, 3), head_post_group=2),
+)  # fmt: skip
+FULL = MTAOptions(
+    pre_kernel=(3, 5), post_kernel=(2, 3), mta_layers=(1,), head_pre=True, group_norm=True, depth_scale=True,
+    gate="dd", scale_block_norms=True,
+)  # fmt: skip
+CASES = {
+    "plain": PLAIN,
+    "everything": replace(PLAIN, mta=FULL),
+    "biases": replace(PLAIN, out_bias=True, mlp_bias=True, qkv_bias=True, tied=True),
+}
+
+
+def made(config: ModelConfig, seed: int = 0) -> HookedMTA:
+    torch.manual_seed(seed)
+    model = HookedMTA(config).requires_grad_(False).eval()
+    for weight in model.parameters():
+        weight.add_(0.3 * torch.randn_like(weight))
+    return model
+
+
+@pytest.fixture(params=CASES)
+def model(request) -> HookedMTA:
+    return made(CASES[request.param])
+
+
+def close(one: torch.Tensor, other: torch.Tensor) -> None:
+    torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
+
+
+def test_the_residual_stream_is_the_sum_of_what_its_methods_take_apart(model):
+    logits, raw = model.run_with_cache(IDS)
+    assert torch.equal(logits, model(IDS))  # listening changes nothing
+    cache, final = ActivationCache(raw, model), raw["blocks.2.hook_resid_post"]
+    assert torch.equal(cache["resid_post", -1], final)
+    stream, labels = cache.accumulated_resid(incl_mid=True, return_labels=True)
+    assert labels[-1] == "final_post" and torch.equal(stream[-1], final) and len(labels) == 7
+    close(cache.decompose_resid().sum(0), final)
+    close(cache.get_full_resid_decomposition(expand_neurons=True).sum(0), final)
+    close(cache.get_full_resid_decomposition(expand_neurons=False).sum(0), final)
+    assert cache.stack_activation("pattern").shape == (3, 2, 4, 8, 8)
+    heads, names = cache.stack_head_results(return_labels=True)
+    biases = [block.attn.wo.bias for block in model.blocks]
+    for layer, block in enumerate(heads.unflatten(0, (3, 4))):
+        bias = 0 if biases[layer] is None else biases[layer]
+        close(block.sum(0) + bias, raw[f"blocks.{layer}.hook_attn_out"])
+    assert names[5] == "L1H1"
+    close(cache.stack_head_results(incl_remainder=True).sum(0), final)
+
+
+def test_norms_and_logits_follow_from_the_stack(model):
+    logits, raw = model.run_with_cache(IDS)
+    cache = ActivationCache(raw, model)
+    close(cache.apply_ln_to_stack(cache.decompose_resid()).sum(0), raw["ln_final.hook_normalized"])
+    close(cache.decompose_resid(1, apply_ln=True).sum(0), raw["blocks.1.ln1.hook_normalized"])
+    mlp = cache.decompose_resid(1, mlp_input=True, apply_ln=True).sum(0)
+    close(mlp, raw["blocks.1.ln2.hook_normalized"])
+    close(cache.accumulated_resid(apply_ln=True)[-1] @ model.W_U + model.b_U, logits)
+    parts = cache.logit_attrs(cache.decompose_resid(), IDS)
+    close(parts.sum(0), logits.gather(-1, IDS[..., None])[..., 0])
+    one = ActivationCache(model.run_with_cache(IDS[:1])[1], model).remove_batch_dim()
+    close(one.stack_head_results(incl_remainder=True).sum(0), one["resid_post", -1])
+
+
+def test_where_z_is_not_what_heads_add_that_is_said():
+    model = made(CASES["everything"])
+    _, raw = model.run_with_cache(IDS, names_filter=lambda name: name.endswith(("hook_z", "resid_post")))
+    for cache in (
+        ActivationCache(raw, model),
+        ActivationCache(model.run_with_cache(IDS)[1], model).to("cpu"),
+    ):
+        with pytest.raises(MtaVizError, match="layer 0 norms or gates its heads after hook_z"):
+            cache.stack_head_results()
+
+
+def test_what_follows_is_computed_and_listed_nowhere(model):
+    _, raw = model.run_with_cache(IDS)
+    assert raw.keys() == set(model.hook_dict) and "blocks.0.attn.hook_result" not in raw
+    close(model.blocks[1].mlp.w2(raw["blocks.1.mlp.hook_post"]), raw["blocks.1.hook_mlp_out"])
+    scaled = raw["blocks.1.hook_resid_mid"] / raw["blocks.1.ln2.hook_scale"]
+    close(scaled, raw["blocks.1.ln2.hook_normalized"])
+    for name in (
+        "blocks.7.ln1.hook_scale",
+        "blocks.0.mlp.hook_pre",
+        "blocks.0.ln1.hook_result",
+        ("z", 0),
+        "blocks.7.mlp.hook_post",
+    ):
+        assert raw.get(name) is None
+        with pytest.raises(KeyError):
+            raw[name]
+
+
+@pytest.mark.parametrize(
+    "tokens, words",
+    [
+        ("text", r"a text came.*capture\(model, text\)"),
+        ([[1, 2]], r"list came.*torch\.tensor"),
+        (None, "NoneType came"),
+        (torch.tensor([1, 2]), r"shape \[2\] came.*ids\[None\]"),
+        (torch.tensor(1), r"shape \[\] came"),
+        (torch.zeros(1, 0, dtype=torch.long), "no token came"),
+        (torch.zeros(0, 3, dtype=torch.long), "no token came"),
+        (torch.ones(1, 2), "tensor of float32 came"),
+        (torch.ones(1, 2, dtype=torch.bool), "tensor of bool came"),
+        (torch.tensor([[0, 13]]), "ids from 0 to 13 came; the model has 0 to 12"),
+        (torch.tensor([[-1, 3]]), "ids from -1 to 3 came"),
+    ],
+)
+def test_what_are_no_ids_is_said_in_one_line(tokens, words):
+    with pytest.raises(PromptError, match=words) as error:
+        made(PLAIN)(tokens)
+    assert "\n" not in str(error.value)
+
+
+def by_torch(model: HookedMTA) -> HookedMTA:
+    file = io.BytesIO()
+    torch.save(model, file)
+    return torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+    "torch": by_torch,
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_a_copy_runs_on_its_own(model, way):
+    other = COPIES[way](model)
+    assert torch.equal(other(IDS), model(IDS)) and other.lock is not model.lock
+    with model.lock, other.lock:
+        assert other.run_with_cache(IDS)[1].keys() == set(model.hook_dict)
+    other.embed.weight.zero_()
+    assert model.embed.weight.abs().max() > 0
+    model.add_perma_hook("blocks.0.hook_attn_out", lambda value, hook: value)
+    with pytest.raises(MtaVizError, match=r"hooks at blocks\.0\.hook_attn_out, which a copy would not have"):
+        COPIES[way](model)

@@ -51,7 +51,7 @@ def run_prompt(page, text):
     box = page.get_by_label("Prompt", exact=True)
     box.fill(text)
     box.press("Control+Enter")
-    page.get_by_text(re.compile(f"^{len(text.encode()) + 1:,} tokens")).first.wait_for()
+    page.get_by_text(re.compile(rf"\b{len(text.encode()) + 1:,} tokens")).first.wait_for()
 
 
 def click(page, x, y):

@@ -13,9 +13,11 @@ WINDOW = f"""() => {{
 
 
 def settle(page):
-    """Until the script has run, nothing is being loaded, and no story is on its way."""
+    """Until the script has run, nothing is being loaded, and no story is on its way but behind a window."""
     _rest(page)
-    page.locator(".st-key-stop-story").wait_for(state="detached")
+    page.wait_for_function(
+        "() => !document.querySelector('.st-key-stop-story') || document.querySelector('[role=dialog]')"
+    )
     _rest(page)
     page.wait_for_timeout(300)
 

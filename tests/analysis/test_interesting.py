@@ -30,7 +30,16 @@ def test_without_kernels_no_head_is_named() -> None:
     assert most_changed_head(capture(model(), [1, 2, 3])) is None
 
 
-def test_the_largest_key_is_that_of_the_largest_size() -> None:
-    run = capture(model(), [1, 2, 3, 4])
-    row = run.map(1, Stage.RAW, 1)[2, :3]
-    assert largest_key(run, 1, 1, Stage.RAW, 2) == int(row.abs().argmax())
+def test_the_key_to_look_at_has_the_highest_score_or_the_weight_of_largest_size() -> None:
+    run = capture(model(post_kernel=(2, 3)), [1, 2, 3, 4, 5, 6, 1, 2, 3])
+    with torch.no_grad():
+        run.model.blocks[1].attn.kernel_post.copy_(torch.randn(2, 2, 3))
+    run = capture(run.model, [1, 2, 3, 4, 5, 6, 1, 2, 3])
+    scores, weights = (run.map(1, stage, 1) for stage in (Stage.RAW, Stage.PATTERN))
+    rows = range(len(scores))
+    by_score = [int(scores[row, : row + 1].argmax()) for row in rows]
+    by_size = [int(weights[row, : row + 1].abs().argmax()) for row in rows]
+    assert [largest_key(run, 1, 1, Stage.RAW, row) for row in rows] == by_score
+    assert [largest_key(run, 1, 1, Stage.PATTERN, row) for row in rows] == by_size
+    assert by_score != [int(scores[row, : row + 1].abs().argmax()) for row in rows]
+    assert by_size != [int(weights[row, : row + 1].argmax()) for row in rows]

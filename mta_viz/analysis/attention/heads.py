@@ -1,5 +1,6 @@
 """What each head of a model does on one prompt, by the scores of `scores.toml`; and where to look first."""
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -237,9 +238,10 @@ def _energy(cells: Float[Tensor, "head query key"], stage: Stage) -> Float[Tenso
 
 
 def largest_key(trace: Trace, layer: int, head: int, stage: Stage, query: int) -> int:
-    """The key of the largest size in the row of `query`; 0 in a row of NaN."""
+    """The key of the highest score, or of the weight of largest size, in a query's row; 0 in a row of NaN."""
     row = trace.map(layer, stage, head, queries=slice(query, query + 1))[0, : query + 1]
-    return int(row.abs().nan_to_num(nan=-1.0).argmax())
+    sizes = row if stage.value.unit == "score" else row.abs()  # the softmax takes the highest
+    return int(sizes.nan_to_num(nan=-math.inf).argmax())
 
 
 def most_changed_head(trace: Trace) -> tuple[int, int] | None:

@@ -18,7 +18,7 @@ from mta_viz.checkpoint.parts import INDEX, SHARDS, WEIGHTS
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
-from mta_viz.tokenizers.beside import settings_beside
+from mta_viz.tokenizers.loading import settings_beside
 
 CONFIG = "config.json"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"

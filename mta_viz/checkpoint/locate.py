@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mta_viz.checkpoint import adapter, door, dumps, hub, huggingface, lingua, native, parts
 from mta_viz.checkpoint.files import PARAMS, STEPS
-from mta_viz.checkpoint.installed import named_path
+from mta_viz.checkpoint.hub import named_path
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import printable

@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def command_of(arguments: Namespace) -> list[str]:
     """What is run. Raises as `run`."""
-    from mta_viz.checkpoint.installed import root_path
+    from mta_viz.checkpoint.hub import root_path
 
     if not APP.is_file():
         raise MtaVizError(f"the app is not at {APP}; install mta-viz again, or start in the project's folder")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from mta_viz.tasks.sources import stream_seed, word_lists
+from mta_viz.tasks.words import stream_seed, word_lists
 
 Verb = Literal["move", "take", "drop", "give", "lies"]
 QuestionKind = Literal["person", "object", "before", "neighbour", "giver", "receiver", "given"]

@@ -5,9 +5,16 @@ from collections.abc import Sequence
 from sentencepiece import SentencePieceProcessor
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import LabelledOnce, Tokens
-from mta_viz.tokenizers.labels import label, label_bytes, unnamed
-from mta_viz.tokenizers.spans import spans_of_offsets, utf8, with_bos
+from mta_viz.tokenizers.base import (
+    LabelledOnce,
+    Tokens,
+    label,
+    label_bytes,
+    spans_of_offsets,
+    unnamed,
+    utf8,
+    with_bos,
+)
 
 
 class SentencePieceTokenizer(LabelledOnce):

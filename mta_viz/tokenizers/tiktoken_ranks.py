@@ -7,9 +7,16 @@ from collections.abc import Sequence
 import tiktoken
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import LabelledOnce, Tokens
-from mta_viz.tokenizers.labels import label_bytes, reserved, unnamed
-from mta_viz.tokenizers.spans import spans_of_bytes, utf8, with_bos
+from mta_viz.tokenizers.base import (
+    LabelledOnce,
+    Tokens,
+    label_bytes,
+    reserved,
+    spans_of_bytes,
+    unnamed,
+    utf8,
+    with_bos,
+)
 
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"

@@ -20,23 +20,22 @@ from torch import nn
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, read_adapter, write_adapter
-from mta_viz.checkpoint.basing import base_of
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.locate import sha256
-from mta_viz.checkpoint.merging import write_merged
+from mta_viz.checkpoint.native import write_merged
 from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.checkpoint.relatives import base_of
 from mta_viz.checkpoint.types import Checkpoint
 from mta_viz.errors import ConfigError, FileError
-from mta_viz.model.editing import edited
-from mta_viz.model.inserting import insert_mta
+from mta_viz.model.editing import edited, insert_mta
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.run.devices import check_fits, checked_device
 from mta_viz.run.tracing import Progress, load
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.training.finetune_data import FinetuneBatches, Text, held_out_samples, read_named, read_text
-from mta_viz.training.finetune_loss import FinetuneLoss
-from mta_viz.training.finetune_measure import (
+from mta_viz.training.finetune_loss import (
+    FinetuneLoss,
     Measured,
     base_words,
     change_words,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from mta_viz.checkpoint import door
 from mta_viz.config import DTYPES
 from mta_viz.errors import ConfigError
-from mta_viz.tasks.pairs import MAX_SIDE
+from mta_viz.tasks.needles import MAX_SIDE
 from mta_viz.training.settings import RunSettings
 
 TRAINED = ("kernels", "kernels+norms", "norms", "all")

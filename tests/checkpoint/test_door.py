@@ -147,11 +147,11 @@ def test_a_small_archive_that_unpacks_to_much_is_refused(tmp_path: Path):
 # Where something may be opened that no user named: the package's own data, and what is written.
 OPENERS = {
     "mta_viz/checkpoint/door.py": "the door",
-    "mta_viz/exporting/session.py": "a member of a ZIP that is in memory",
+    "mta_viz/exporting/saved.py": "a member of a ZIP that is in memory",
     "mta_viz/analysis/kernels/definitions.py": "package data",
     "mta_viz/analysis/attention/heads.py": "package data",
     "mta_viz/run/devices.py": "how much memory the system has",
-    "mta_viz/tasks/sources.py": "package data",
+    "mta_viz/tasks/words.py": "package data",
     "mta_viz/ui/shell/link.py": "assets/examples.json",
     "mta_viz/ui/shell/model_table.py": "members of a ZIP that is in memory, to write",
     "mta_viz/ui/shell/trainings.py": "the log of a training it starts, to write",

@@ -9,11 +9,9 @@ import pytest
 from pypdf import PdfReader
 
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting import session as module
-from mta_viz.exporting.carriers import read
-from mta_viz.exporting.provenance import Provenance, from_text, many_text
-from mta_viz.exporting.saved import Choices, Saved, one_pdf, together
-from mta_viz.exporting.session import Session, read_session, session_bytes
+from mta_viz.exporting import saved as module
+from mta_viz.exporting.provenance import Provenance, from_text, many_text, read
+from mta_viz.exporting.saved import Choices, Saved, Session, one_pdf, read_session, session_bytes, together
 
 VIEW = {"ck": "tiny", "p": "<b> عربي"}
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
-from mta_viz.tasks.cities import CITIES, HELD_OUT_CITIES, made_up_cities
 from mta_viz.tasks.facts import DEPTHS
-from mta_viz.tasks.pairs import HELD_OUT, KNOWN, NAMES, PairsTask, make_pairs_sample, pairs_samples
+from mta_viz.tasks.needles import HELD_OUT, KNOWN, NAMES, PairsTask, make_pairs_sample, pairs_samples
 from mta_viz.tasks.stories import PEOPLE
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tasks.words import CITIES, HELD_OUT_CITIES, made_up_cities
+from mta_viz.tokenizers.builtin import BytesTokenizer
 
 TOKENIZER = BytesTokenizer()
 FACT = re.compile(r"The number that (\S+) has in (.+) is (\d+)\.")

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from mta_viz.checkpoint.adapter import open_adapter
-from mta_viz.checkpoint.basing import checked_base, find_base, missing_base
 from mta_viz.checkpoint.locate import adapter_file, locate, sha256
 from mta_viz.checkpoint.reading import Discovery, find_checkpoints, read_summary
+from mta_viz.checkpoint.relatives import checked_base, find_base, missing_base
 from mta_viz.checkpoint.types import Summary
 from mta_viz.errors import CheckpointError
 from mta_viz.model.turns import TICK, tell

@@ -15,7 +15,7 @@ import streamlit as st
 
 from mta_viz.checkpoint.reading import Found
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.session import DAMAGED
+from mta_viz.exporting.saved import DAMAGED
 from mta_viz.printed import printable, size_text
 from mta_viz.ui.shell import cache, models, state, uploads
 from mta_viz.ui.shell.models import VARIANTS

@@ -87,7 +87,7 @@ _NAMES = {
     "analysis.labs.kernels": "kernels",
     "exporting.saved": "export",
     "figures": "figure",
-    "model.inserting": "insert_mta",
+    "model.editing": "insert_mta",
     "model.stages": "Stage",
     "plots.notebook": "draw_map",
     "run.files": "open_trace save_trace",

@@ -22,7 +22,6 @@ SHARED = {
     "version": set(),
     "printed": set(),
     "tables": {"printed"},
-    "places": set(),
     "tokenizers": {"errors", "printed", "tables"},
     "tasks": {"errors", "printed", "tables", "tokenizers"},
 }

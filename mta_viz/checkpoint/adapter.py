@@ -2,7 +2,7 @@
 
 Tensors have Lingua's keys and layouts, as in every file of this project; the header describes the base by
 name, sha256 and sizes, so that kernels can be looked at without it. Owns the file alone: finding the base and
-making one model of both is `basing`'s.
+making one model of both is `relatives`'s.
 """
 
 import json
@@ -18,13 +18,7 @@ from torch import Tensor
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
-from mta_viz.checkpoint.layout import (
-    Entry,
-    file_entries,
-    kernel_entries,
-    read_parameters,
-    tensor_problems,
-)
+from mta_viz.checkpoint.layout import Entry, file_entries, kernel_entries, read_parameters, tensor_problems
 from mta_viz.checkpoint.native import open_safetensors
 from mta_viz.checkpoint.params import params_from_config, parse_params
 from mta_viz.checkpoint.types import (

@@ -48,9 +48,8 @@ _QUANTISED = {
     if isinstance(dtype, torch.dtype)
     and name.startswith(("float8", "float4", "q", "int8", "uint8", "int4", "uint4"))
 }
-_BITS = re.compile(
-    r" has the dtype (F[468]\w*)"
-)  # of safetensors, as `native` writes of what it has no dtype for
+# Of safetensors, as `native` writes of what it has no dtype for.
+_BITS = re.compile(r" has the dtype (F[468]\w*)")
 
 
 def plain(weights: StoredWeights, embedding: str) -> StoredWeights:
@@ -105,10 +104,7 @@ def _own_names(weights: StoredWeights, embedding: str) -> tuple[dict[str, str], 
 
 
 def _cause(
-    weights: StoredWeights,
-    tensors: Mapping[str, StoredTensor],
-    unreadable: Mapping[str, str],
-    embedding: str,
+    weights: StoredWeights, tensors: Mapping[str, StoredTensor], unreadable: Mapping[str, str], embedding: str
 ) -> str | None:
     """The one thing that is wrong with weights that are none of this format's, and what to do."""
     names = [*tensors, *unreadable]

@@ -82,7 +82,7 @@ def read_checkpoint(
     that of `conversion`.
     Raises CheckpointError listing everything wrong with the folder. A tokenizer file that is not
     there is no error: `tokenizer` is None and `tokenizer_problem` says which file is wanted. Of an adapter
-    these are its own tensors; `basing.read_model` puts it on its base.
+    these are its own tensors; `relatives.read_model` puts it on its base.
     """
     location = locate(Path(path), step)
     if location.format == "adapter":

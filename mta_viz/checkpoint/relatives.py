@@ -24,8 +24,8 @@ from mta_viz.checkpoint.reading import Found, find_checkpoints, read_checkpoint,
 from mta_viz.checkpoint.types import Checkpoint, Conversion, Format, Source, parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import CheckpointError, FileError, MtaVizError
-from mta_viz.places import ASSETS
 from mta_viz.printed import printable
+from mta_viz.version import ASSETS
 
 CARDS, ENDING, CARD = "cards", ".kernels.safetensors", "card.json"
 

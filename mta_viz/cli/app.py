@@ -7,7 +7,7 @@ from typing import Any
 
 from mta_viz.cli.flags import whole
 from mta_viz.errors import MtaVizError
-from mta_viz.places import APP
+from mta_viz.version import APP
 
 HELP = "start the app in this terminal; its address is printed"
 DEFAULT_PORT = 8501  # Streamlit's

@@ -30,7 +30,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import limits
 from mta_viz.figures import ROOMS, spec
 from mta_viz.figures.base import Drawn, NamedFigure, Source, drawn
-from mta_viz.model.intact import weights_of
+from mta_viz.model.hooking import weights_of
 from mta_viz.model.plans import plan_as_data, plan_from_data
 from mta_viz.printed import safe
 from mta_viz.run.files import check_as_read

@@ -131,10 +131,7 @@ def sidecar(saved: Saved, choices: Choices) -> bytes:
 
 def all_files(saved: Saved, format: Format, choices: Choices) -> dict[str, bytes]:
     """Picture, numbers, caption and sidecar by their names."""
-    return {
-        saved.file(format): picture(saved, format, choices),
-        **beside(saved, choices),
-    }
+    return {saved.file(format): picture(saved, format, choices), **beside(saved, choices)}
 
 
 def beside(saved: Saved, choices: Choices) -> dict[str, bytes]:

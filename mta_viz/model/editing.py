@@ -18,7 +18,7 @@ from mta_viz.config import Gate, ModelConfig, MTAOptions, PadKey
 from mta_viz.errors import ConfigError
 from mta_viz.model import interventions
 from mta_viz.model.attention import Attention, identities
-from mta_viz.model.intact import mark
+from mta_viz.model.hooking import mark
 from mta_viz.model.interventions import Intervention, PatchHead
 from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA

@@ -22,7 +22,7 @@ from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.types import dtype_name
 from mta_viz.errors import FileError, MtaVizError, PromptError
-from mta_viz.model.intact import some_of, weights_of
+from mta_viz.model.hooking import some_of, weights_of
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import printable, size_text

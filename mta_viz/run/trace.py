@@ -21,7 +21,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.attention import Attention, QueryKeyValue
 from mta_viz.model.backends import Backend
-from mta_viz.model.intact import Weights, hooked, some_of, weights_of
+from mta_viz.model.hooking import Weights, hooked, some_of, weights_of
 from mta_viz.model.ops import future_cells
 from mta_viz.model.plans import Plan, PlanData, check_plan, plan_as_data
 from mta_viz.model.stages import Stage, layer_stages

@@ -13,17 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mta_viz.errors import PromptError
-from mta_viz.tasks.facts import (
-    DEPTHS,
-    Depth,
-    Fact,
-    Hidden,
-    NeedleSample,
-    choice_problems,
-    hide,
-    in_turn,
-    place_problems,
-)
+from mta_viz.tasks.facts import Depth, Fact, Hidden, NeedleSample, choice_problems, hide, place_problems
 from mta_viz.tasks.words import (
     CITIES,
     HELD_OUT_CITIES,
@@ -180,14 +170,6 @@ def shared_word(asked: str, other: str) -> str:
     """What the subject of another sentence has of the asked one: `same name`, `same city` or `neither`."""
     (name, city), (other_name, other_city) = (subject.split(" in ", 1) for subject in (asked, other))
     return "same name" if name == other_name else "same city" if city == other_city else "neither"
-
-
-def pairs_samples(tokenizer: Tokenizer, samples: int, seed: int, length: int) -> list[NeedleSample]:
-    """`samples` prompts of `length` tokens with 3 names x 3 cities, the asked sentence at `DEPTHS` in turn.
-
-    Raises PromptError and TokenizerError as `make_pairs_sample` does.
-    """
-    return in_turn(tokenizer, [PairsTask(length=length, depth=depth) for depth in DEPTHS], samples, seed)
 
 
 def _pairs_problems(task: PairsTask) -> list[str]:

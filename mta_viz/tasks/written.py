@@ -19,11 +19,8 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.tasks.facts import GoldSpan, NeedleSample, ids_after, sentence_starts, tokens_between
 from mta_viz.tokenizers.base import Tokenizer
 
-MOST_LETTERS, MOST_SPANS, NAME = (
-    2_000_000,
-    26,
-    40,
-)  # of a prompt; spans as there are letters; of a span's name
+# of a prompt; spans as there are letters; of a span's name
+MOST_LETTERS, MOST_SPANS, NAME = 2_000_000, 26, 40
 Place = Annotated[int, Field(ge=0, le=MOST_LETTERS)]
 
 

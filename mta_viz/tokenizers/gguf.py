@@ -24,6 +24,7 @@ from typing import Any
 from mta_viz.checkpoint import door
 from mta_viz.errors import FileError, TokenizerError
 from mta_viz.printed import printable, short_repr, size_text
+from mta_viz.tokenizers.model_files import SPLIT_PATTERN
 
 MOST_HEADER = 64 * door.MIB
 MOST_STRINGS = 2**20  # in all lists; Llama 3 has 128,256 tokens and 280,147 merges
@@ -326,8 +327,6 @@ def _pre_tokenizer(split: str) -> dict[str, Any]:
     if split == "digits":
         parts = [{"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True)]
     else:
-        from mta_viz.tokenizers.tiktoken_ranks import SPLIT_PATTERN
-
         pattern = SPLIT_PATTERN if split == "llama3" else SPLIT_PATTERN.replace(r"\p{N}{1,3}", r"\p{N}")
         cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         parts = [cut, _byte_level(use_regex=False)]

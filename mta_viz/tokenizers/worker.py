@@ -35,9 +35,9 @@ from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 # Module and class of each kind that a library makes.
 KINDS = {
-    "tiktoken": ("tiktoken_ranks", "TiktokenTokenizer"),
-    "sp": ("sentencepiece_model", "SentencePieceTokenizer"),
-    "sp-plain": ("sentencepiece_model", "PlainSentencePieceTokenizer"),
+    "tiktoken": ("model_files", "TiktokenTokenizer"),
+    "sp": ("model_files", "SentencePieceTokenizer"),
+    "sp-plain": ("model_files", "PlainSentencePieceTokenizer"),
     "tokenizers": ("hf_json", "JsonTokenizer"),
     "huggingface": ("hf_json", "HuggingFaceTokenizer"),
 }

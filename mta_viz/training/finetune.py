@@ -44,14 +44,7 @@ from mta_viz.training.finetune_loss import (
     right_answers,
 )
 from mta_viz.training.finetune_settings import FinetuneConfig
-from mta_viz.training.recipe import (
-    PROGRESS_FILE,
-    Batches,
-    Extras,
-    Recipe,
-    loss_curve,
-    write_history,
-)
+from mta_viz.training.recipe import PROGRESS_FILE, Batches, Extras, Recipe, loss_curve, write_history
 from mta_viz.training.trainer import (
     Loss,
     Prefetched,

@@ -75,12 +75,7 @@ class FinetuneConfig(RunSettings):
 
     def problems(self) -> list[str]:
         """Those of every run, of the words, of layers and sizes, and of the two losses together."""
-        return [
-            *super().problems(),
-            *self._word_problems(),
-            *self._size_problems(),
-            *self._loss_problems(),
-        ]
+        return [*super().problems(), *self._word_problems(), *self._size_problems(), *self._loss_problems()]
 
     def _word_problems(self) -> list[str]:
         choices = {"train": TRAINED, "keep": KEPT, "dtype": DTYPES}

@@ -92,12 +92,7 @@ Stage = Callable[[str], None]
 
 
 def train_needle(
-    config: NeedleConfig,
-    corpus: Path,
-    out: Path,
-    *,
-    stage: Stage | None = None,
-    **options: Any,
+    config: NeedleConfig, corpus: Path, out: Path, *, stage: Stage | None = None, **options: Any
 ) -> dict[str, Any]:
     """Train on the books in `corpus` and the grammar into `out`, as `ModelRecipe.train`; returns the card.
 

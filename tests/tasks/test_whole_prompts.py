@@ -28,7 +28,7 @@ from mta_viz.tasks.questions import QuestionTask, make_question_sample
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.builtin import BytesTokenizer
 from mta_viz.tokenizers.hf_json import JsonTokenizer
-from mta_viz.tokenizers.sentencepiece_model import SentencePieceTokenizer
+from mta_viz.tokenizers.model_files import SentencePieceTokenizer
 
 LINES = [
     *itertools.islice(grammar.sentences(3, "whole prompts"), 400),

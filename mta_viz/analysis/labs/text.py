@@ -1,6 +1,6 @@
 """How well a model predicts a text: the last word of passages, as LAMBADA asks, or every token in windows.
 
-Which word is the last, and files of passages, are `tasks.passages`'.
+Which word is the last, and files of passages, are `tasks.written`'s.
 """
 
 import math

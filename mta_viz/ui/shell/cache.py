@@ -148,7 +148,7 @@ class Base:
 
 @st.cache_resource(show_spinner="Looking for the adapter's base ...", ttl=120, max_entries=32)
 def base_of(path: str, changed: int, given: str | None, roots: tuple[str, ...]) -> Base:
-    """The base of the adapter at `path`: what lies at `given`, else the one found; see `basing.find_base`."""
+    """The base of the adapter at `path`: what lies at `given`, else the one found: `find_base`."""
     try:
         adapter = open_adapter(adapter_file(locate(Path(path))))
         if given:

@@ -6,7 +6,6 @@ making one model of both is `relatives`'s.
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from mta_viz.checkpoint.validate import from_text
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import CheckpointError, ConfigError, FileError
 from mta_viz.printed import printable, size_text
+from mta_viz.tables import finite
 from mta_viz.version import VERSION
 
 FORMAT = "mta_viz adapter 1"
@@ -178,19 +178,10 @@ def _about_text(config: ModelConfig, about: AdapterAbout) -> str:
         "base": asdict(about.base),
         "options": asdict(about.options),
         "params": params_from_config(replace(config, mta=MTAOptions()), None, None),
-        "recipe": _finite(about.recipe),
-        "numbers": _finite(about.numbers),
+        "recipe": finite(about.recipe),
+        "numbers": finite(about.numbers),
     }
     return json.dumps(data, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
-    if isinstance(value, Mapping):
-        return {str(name): _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_adapter(file: Path | str) -> Adapter:

@@ -10,12 +10,12 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from mta_viz.checkpoint import huggingface, parts
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import printable
 
+CONFIG = "config.json"
 FETCHED = (
-    *(huggingface.CONFIG, parts.INDEX, "model*.safetensors", "tokenizer.json", "tokenizer.model"),
+    *(CONFIG, "model.safetensors.index.json", "model*.safetensors", "tokenizer.json", "tokenizer.model"),
     *("tokenizer_config.json", "chat_template.jinja"),
 )
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -50,13 +50,15 @@ def fetched(name: str) -> Path:
     except Exception as error:  # the library's own, those of its network libraries, and the system's
         raise CheckpointError([_reason(error)], name) from error
     if not _complete(folder):  # without network the library gives what is there
-        lacking = f"there is not all of {huggingface.CONFIG} and its safetensors files, nor can it be fetched"
+        lacking = f"there is not all of {CONFIG} and its safetensors files, nor can it be fetched"
         remedy = "download it where there is network, or choose a repository that has them"
         raise CheckpointError([f"in Hugging Face's cache {lacking}; {remedy}"], name)
     return folder
 
 
 def _complete(folder: Path) -> bool:
+    from mta_viz.checkpoint import huggingface, parts  # here: to know a name needs no torch
+
     try:
         files = parts.weight_files(folder, (parts.WEIGHTS, parts.INDEX))
         return huggingface.is_folder(folder) and all(map(Path.is_file, files))

@@ -7,8 +7,8 @@ finetune_loss.py's, prompts and text finetune_data.py's.
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -146,15 +146,10 @@ class FinetuneRecipe(Recipe):
         """What the base does."""
         return measure(self.base, self.samples, self.text.held_out)
 
-    @contextmanager
-    def batches(self, device: torch.device) -> Iterator[Batches]:
+    def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
         """Made ahead in a thread, which ends with the context."""
         tokenizer = check_vocabulary(self.base, self.base.tokenizer)
-        ahead = Prefetched(FinetuneBatches(self.config, tokenizer, self.text, self.task), device)
-        try:
-            yield ahead
-        finally:
-            ahead.close()
+        return closing(Prefetched(FinetuneBatches(self.config, tokenizer, self.text, self.task), device))
 
     def loss(self) -> Loss:
         """Answers, and what keeps the base as it was."""

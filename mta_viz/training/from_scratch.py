@@ -5,8 +5,8 @@ tokenizer and text of their own, needles in half of the sequences, and make a la
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,8 +50,7 @@ class BlocksRecipe(ModelRecipe):
     task: BlockTask
     title = "Block finding"
 
-    @contextmanager
-    def batches(self, device: torch.device) -> Iterator[Batches]:
+    def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
         """Drawn on the device, whose type they depend on too."""
         config = self.config
         tasks = [dataclasses.replace(self.task, n_blocks=count) for count in config.block_mixture]
@@ -62,7 +61,7 @@ class BlocksRecipe(ModelRecipe):
             drawn = task.batch(config.batch_size, generator)
             return Batch(drawn.tokens, drawn.answer.float())
 
-        yield batch
+        return nullcontext(batch)
 
     def facts(self, steps: int) -> dict[str, Any]:
         """Where the sequences come from, and how many were seen."""
@@ -150,14 +149,10 @@ class NeedleRecipe(ModelRecipe):
         file.write_text(library.to_str(pretty=False), encoding="utf-8")
         return data.as_tokenizer(library).kind, file
 
-    @contextmanager
-    def batches(self, device: torch.device) -> Iterator[Batches]:
+    def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
         """Made ahead in a thread, which ends with the context."""
-        ahead = Prefetched(data.NeedleBatches(self.text.library, self.text.tables, self.config), device)
-        try:
-            yield ahead
-        finally:
-            ahead.close()
+        text = self.text
+        return closing(Prefetched(data.NeedleBatches(text.library, text.tables, self.config), device))
 
     def facts(self, steps: int) -> dict[str, Any]:
         """Where text and cities come from, and how many tokens were seen."""

@@ -32,6 +32,9 @@ from mta_viz.printed import short_repr
 from mta_viz.tokenizers.gguf import Header, TensorPlace, read_header
 from mta_viz.tokenizers.loading import GGUF
 
+if TYPE_CHECKING:
+    from gguf.constants import GGMLQuantizationType
+
 ROPE_FACTORS = "rope_freqs.weight"
 EMBEDDING, UNEMBEDDING = "token_embd.weight", "output.weight"
 INTERLEAVED, HALF_SPLIT = "llama", "qwen2"  # architectures, by the order of rotary pairs in their rows
@@ -171,9 +174,6 @@ def slowdowns(rule: RopeScaling, d_head: int, theta: float) -> np.ndarray:
     kept = np.clip((rotations - rule.low_freq_factor) / (rule.high_freq_factor - rule.low_freq_factor), 0, 1)
     return 1 / (kept + (1 - kept) / rule.factor)
 
-
-if TYPE_CHECKING:
-    from gguf.constants import GGMLQuantizationType
 
 _MODEL = {"embed": EMBEDDING, "ln_final": "output_norm.weight", "unembed": UNEMBEDDING}
 _BLOCK = {

@@ -246,14 +246,14 @@ def export(
     return path
 
 
-FORMAT = "mta_viz session 1"
-NAME = "session.json"
+SESSION_FORMAT = "mta_viz session 1"
+SESSION_FILE = "session.json"
 # What unpacking and parsing raise, and what is found wrong here.
-DAMAGED = (
+DAMAGED_ZIP = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
     *(ValueError, RecursionError, NotImplementedError, RuntimeError),
 )
-MAX_BYTES = 4 * 2**20  # of session.json, unpacked
+MAX_SESSION = 4 * 2**20  # of session.json, unpacked
 MAX_CARRIED = 60 * 2**20  # bytes of the texts and files, unpacked
 MAX_FILES = 20
 
@@ -295,7 +295,7 @@ def fitting(carried: Sequence[Carried]) -> tuple[Carried, ...]:
 def session_bytes(session: Session, figures: Sequence[Saved]) -> bytes:
     """The session's file."""
     said = {
-        "format": FORMAT,
+        "format": SESSION_FORMAT,
         "version": VERSION,
         **vars(session),
         "carried": [
@@ -304,7 +304,7 @@ def session_bytes(session: Session, figures: Sequence[Saved]) -> bytes:
         ],
         "figures": [figure.file("html") for figure in figures],
     }
-    files = [(NAME, (json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode())]
+    files = [(SESSION_FILE, (json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode())]
     files += [(_member(at), one.text.encode()) for at, one in enumerate(session.carried)]
     if figures:
         files.append(("plotly.min.js", get_plotlyjs().encode()))
@@ -328,11 +328,11 @@ def read_session(content: bytes) -> Session:
     """What a session's file asks for. Raises MtaVizError for a damaged or foreign file."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            text = _unpacked(archive, NAME, MAX_BYTES)
-            given = from_text(_Given, text, NAME, file_format=FORMAT)
+            text = _unpacked(archive, SESSION_FILE, MAX_SESSION)
+            given = from_text(_Given, text, SESSION_FILE, file_format=SESSION_FORMAT)
             carried = _carried(archive, given.carried)
         return Session(given.page, given.view, given.prompt, given.sha256, carried)
-    except DAMAGED as error:
+    except DAMAGED_ZIP as error:
         raise MtaVizError(
             f"This file cannot be read as a session ({error}). Expected a .zip saved here."
         ) from error

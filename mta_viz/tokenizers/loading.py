@@ -26,6 +26,9 @@ from mta_viz.tokenizers.builtin import BytesTokenizer, CharTokenizer
 from mta_viz.tokenizers.gguf import read_header, tokenizer_file, vocabulary
 from mta_viz.tokenizers.worker import FencedTokenizer, fenced
 
+_TOKENS = "tokenizer.ggml.tokens"
+_IDS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+SETTINGS = "tokenizer_config.json"
 _MAX_FILE_BYTES = 1 << 28
 GGUF = "gguf"
 _WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."
@@ -157,11 +160,6 @@ def _read(name: str, wanted: str, candidates: list[Path | FileError]) -> tuple[P
     raise TokenizerError(message, missing=missing)
 
 
-_TOKENS = "tokenizer.ggml.tokens"
-_IDS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-SETTINGS = "tokenizer_config.json"
-
-
 def settings_beside(folder: Path) -> Mapping[str, Any]:
     """What a folder's tokenizer_config.json says, or a GGUF file; nothing where none can be read."""
     try:
@@ -190,7 +188,7 @@ def token_text(token: object) -> str | None:
 
 
 def given_folder() -> Path:
-    """Where they are kept. Raises RuntimeError for a user without a home."""
+    """Where files that users gave are kept. Raises RuntimeError for a user without a home."""
     if named := os.environ.get("MTA_VIZ_TOKENIZERS"):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mta_viz-tokenizers"

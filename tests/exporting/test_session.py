@@ -47,7 +47,7 @@ def archived(name: str, content: str) -> bytes:
     return written.getvalue()
 
 
-GOOD = {"format": module.FORMAT, "page": "Attention", "view": VIEW, "prompt": None, "sha256": ""}
+GOOD = {"format": module.SESSION_FORMAT, "page": "Attention", "view": VIEW, "prompt": None, "sha256": ""}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_is_no_session_is_refused(content, says):
 
 
 def test_a_bomb_is_not_unpacked(monkeypatch):
-    monkeypatch.setattr(module, "MAX_BYTES", 50)
+    monkeypatch.setattr(module, "MAX_SESSION", 50)
     with pytest.raises(MtaVizError, match="larger than"):
         read_session(session_bytes(Session("Attention", VIEW), []))
 

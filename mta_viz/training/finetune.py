@@ -166,7 +166,8 @@ class FinetuneRecipe(Recipe):
     def identity(self) -> dict[str, Any]:
         """The settings, with the base and the text themselves in place of their paths."""
         text = (self.text.training or ()) + tuple(self.text.held_out.values())
-        data = {"base": self.about.sha256, "corpus": [hash_of(part) for part in text]}
+        digests = [hashlib.blake2b(part.encode(), digest_size=8).hexdigest() for part in text]
+        data = {"base": self.about.sha256, "corpus": digests}
         if isinstance(self.task, WrittenTask):
             data["task"] = self.task.digest
         return dataclasses.asdict(self.config) | data
@@ -346,11 +347,6 @@ def _duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / (3600 if unit == 'hours' else 60):.3g} {unit}"
     return f"{seconds:.0f} seconds"
-
-
-def hash_of(text: str) -> str:
-    """A short digest of a text."""
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _accuracy_so_far(out: Path) -> list[tuple[int, int, int]]:

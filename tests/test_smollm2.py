@@ -16,14 +16,14 @@ from mta_viz.checkpoint.adapter import read_adapter
 from mta_viz.checkpoint.history import read_history
 from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.reading import find_checkpoints, read_summary
-from mta_viz.checkpoint.relatives import SHIPPED
 from mta_viz.errors import CheckpointError
 from mta_viz.tasks.needles import HELD_OUT, PairsTask
 from mta_viz.tokenizers.loading import load_tokenizer
 from mta_viz.training.finetune_loss import right_answers
+from mta_viz.version import ASSETS
 
 BASE = hub.installed_base()
-ADAPTER = SHIPPED / "smollm2-135m-mta"
+ADAPTER = ASSETS / "smollm2-135m-mta"
 needs_base = pytest.mark.skipif(BASE is None, reason=hub.MISSING)
 BITS = [
     "12345", "3.14159", " 007", "١٢٣", "½", "x²", " ", "  ", "   \n", "\t", "\r\n", "\n\n", "é", "e\u0301",

@@ -136,14 +136,12 @@ def with_added(trace: Trace, layer: int, added: Added, answer: Sequence[int]) ->
     model, n_last = trace.model, len(answer)
     batch = len(next(iter(added.values())))
     hooks: list[Any] = [(name, partial(_plus, more)) for name, more in added.items()]
-    own, *above = list(model.blocks)[layer:]
     resid = trace.residuals[layer].to(model.device, model.dtype).expand(batch, -1, -1)
-    with model.lock, torch.no_grad(), model.hooks(fwd_hooks=hooks):
-        set_threads(model.config, resid.shape[1], batch=batch)
-        resid = own(resid)
-    with in_turns(model, resid.shape[1], batch), torch.no_grad():
-        for block in above:
+    for block in list(model.blocks)[layer:]:  # they may be in any: others may run between two layers
+        with model.lock, torch.no_grad(), model.hooks(fwd_hooks=hooks):
+            set_threads(model.config, resid.shape[1], batch=batch)
             resid = block(resid)
+    with model.lock, torch.no_grad():
         logits = model.logits(resid[:, -n_last:]).double().log_softmax(-1)
     wanted = as_batch(model, answer)[..., None].expand(batch, -1, 1)
     return logits.gather(-1, wanted).sum((-2, -1)).cpu()

@@ -13,9 +13,11 @@ WINDOW = f"""() => {{
 
 
 def settle(page):
-    """Until the script has run, nothing is being loaded, and no story is on its way."""
+    """Until the script has run, nothing is being loaded, and no story is on its way but behind a window."""
     _rest(page)
-    page.locator(".st-key-stop-story").wait_for(state="detached")
+    page.wait_for_function(
+        "() => !document.querySelector('.st-key-stop-story') || document.querySelector('[role=dialog]')"
+    )
     _rest(page)
     page.wait_for_timeout(300)
 
@@ -51,7 +53,7 @@ def run_prompt(page, text):
     box = page.get_by_label("Prompt", exact=True)
     box.fill(text)
     box.press("Control+Enter")
-    page.get_by_text(re.compile(f"^{len(text.encode()) + 1:,} tokens")).first.wait_for()
+    page.get_by_text(re.compile(rf"\b{len(text.encode()) + 1:,} tokens")).first.wait_for()
 
 
 def click(page, x, y):

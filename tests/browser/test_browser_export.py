@@ -32,7 +32,7 @@ def explorer(visit):
 def test_the_link_on_the_clipboard_shows_the_same_in_a_fresh_browser(explorer, visit):
     explorer.context.grant_permissions(["clipboard-read", "clipboard-write"])
     explorer.get_by_role("button", name="Link").click()
-    code = explorer.get_by_test_id("stCode").filter(has_text="http").first
+    code = explorer.get_by_test_id("stCode").filter(has_text="tab=Cells").first
     code.hover()
     code.locator("button").click()
     link = explorer.evaluate("navigator.clipboard.readText()")

@@ -13,6 +13,7 @@ LISTS = (
     test_named_attention.FIGURES,
     test_named_attention.TABLES,
     test_named_cause.FIGURES,
+    test_named_cause.OF_MANY_RUNS,
     test_named_cause.TABLES,
     test_named_compare.FIGURES,
     test_named_labs.FIGURES,

@@ -1,6 +1,7 @@
 """The Train page: the form, what it says of each model, and a training of a tiny model from the button on."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,6 +120,7 @@ def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, mod
     assert process.read_training(folder).job.settings.steps == 2
     while process.is_alive(folder):
         app.run()
+        time.sleep(1)  # it needs the processors
     app.run()
     fine(app)
     assert "Done" in app.success[0].value and len(charts(app)) == 2

@@ -11,7 +11,7 @@ from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import OnPage
 from mta_viz.ui.workspace.panels import Desk
 from mta_viz.ui.workspace.views import OF_HEAD
-from tests.ui.driver import charts, fine, part_of, run_until, said, session_of, view_of
+from tests.ui.driver import charts, fine, part_of, run_through, run_until, said, session_of, view_of
 
 PAGE = "pages/workspace.py"
 CATS = "The cat sat on the mat, and the cat sat."
@@ -117,7 +117,7 @@ def test_a_named_span_is_what_scores_are_about_until_it_is_removed(open_app):
     app = open_app("tiny-mta", CATS, PAGE, {"tab": "Heads"}, layer=1, head=2)
     app.text_input(key="widget.search").set_value("mat").run()
     app.button(key="span.add").click().run()
-    fine(app)
+    fine(run_through(app, "Score all heads"))
     assert "gain on span, kq (nats)" in app.selectbox(key="widget.score").options
     app.button(key="span.remove").click().run()
     fine(app)

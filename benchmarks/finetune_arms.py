@@ -20,7 +20,7 @@ from typing import Any
 
 from mta_viz.analysis.labs.arms import read_arms
 from mta_viz.training.finetune import FinetuneRecipe
-from mta_viz.training.finetune_measure import right_answers
+from mta_viz.training.finetune_loss import right_answers
 from mta_viz.training.finetune_settings import FinetuneConfig, finetune_config
 from mta_viz.training.recipe import STATE_FILE, print_progress
 

@@ -25,7 +25,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import captured
-from mta_viz.tokenizers.pasted import tokens_from_ids
+from mta_viz.tokenizers.base import tokens_from_ids
 
 TURNS, GIB = 20, 2**30
 BARS = {"MTA": 2.0, "plain": 1.15}  # times the reference

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mta_viz.analysis.labs.kernels import kernels
     from mta_viz.exporting.saved import export
     from mta_viz.figures import figure
-    from mta_viz.model.inserting import insert_mta
+    from mta_viz.model.editing import insert_mta
     from mta_viz.model.stages import Stage
     from mta_viz.plots.notebook import draw_map
     from mta_viz.run.files import open_trace, save_trace
@@ -87,7 +87,7 @@ _NAMES = {
     "analysis.labs.kernels": "kernels",
     "exporting.saved": "export",
     "figures": "figure",
-    "model.inserting": "insert_mta",
+    "model.editing": "insert_mta",
     "model.stages": "Stage",
     "plots.notebook": "draw_map",
     "run.files": "open_trace save_trace",

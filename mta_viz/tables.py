@@ -7,7 +7,7 @@ page shows; a cell without a value is None.
 import csv
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class Table:
 
     def records(self) -> list[dict[str, Any]]:
         """One dict a row, for JSON: numbers JSON lacks (NaN, infinities) are None."""
-        return [dict(zip(self.columns, map(_json_cell, row), strict=True)) for row in self.rows]
+        return [dict(zip(self.columns, map(finite, row), strict=True)) for row in self.rows]
 
     def frame(self) -> "pd.DataFrame":
         """As a pandas data frame."""
@@ -66,5 +66,10 @@ def _csv_cell(value: object) -> object:
     return "" if value is None else csv_cell(value)
 
 
-def _json_cell(value: object) -> object:
+def finite(value: Any) -> Any:
+    """The same without NaN and infinities, which JSON lacks: None in their places, at any depth."""
+    if isinstance(value, Mapping):
+        return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

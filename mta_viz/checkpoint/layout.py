@@ -63,28 +63,22 @@ MODEL_KEYS: dict[str, tuple[str, Layout]] = {
     "ln_final.weight": ("norm.weight", SAME),
     "unembed.weight": ("output.weight", SAME),
 }
+_MODULES = {
+    **{"ln1": "attention_norm", "ln2": "ffn_norm", "attn.gate": "attention.gate"},
+    **{f"attn.w{side}": f"attention.w{side}" for side in "qkvo"},
+    **{f"mlp.w{number}": f"feed_forward.w{number}" for number in "123"},
+}
 BLOCK_KEYS: dict[str, tuple[str, Layout]] = {
-    "ln1.weight": ("attention_norm.weight", SAME),
-    "ln2.weight": ("ffn_norm.weight", SAME),
-    "attn.wq.weight": ("attention.wq.weight", SAME),
-    "attn.wk.weight": ("attention.wk.weight", SAME),
-    "attn.wv.weight": ("attention.wv.weight", SAME),
-    "attn.wo.weight": ("attention.wo.weight", SAME),
     "attn.kernel_pre": ("attention.mta_kernel", KERNEL),
     "attn.kernel_post": ("attention.mta_kernel_after_sm", KERNEL),
     "attn.head_pre": ("attention.wpsm.weight", MATRIX),
     "attn.group_norm": ("attention.subln.weight", SAME),
-    "attn.gate.weight": ("attention.gate.weight", SAME),
-    "attn.gate.bias": ("attention.gate.bias", SAME),
-    "mlp.w1.weight": ("feed_forward.w1.weight", SAME),
-    "mlp.w2.weight": ("feed_forward.w2.weight", SAME),
-    "mlp.w3.weight": ("feed_forward.w3.weight", SAME),
-}
-# Lingua's own models have none of these.
-BLOCK_KEYS |= {
-    f"{ours}.{name}.bias": (f"{theirs}.{name}.bias", SAME)
-    for ours, theirs, names in (("attn", "attention", "qkvo"), ("mlp", "feed_forward", "123"))
-    for name in (f"w{letter}" for letter in names)
+    # of biases Lingua's own models have the gate's alone
+    **{
+        f"{ours}.{end}": (f"{theirs}.{end}", SAME)
+        for ours, theirs in _MODULES.items()
+        for end in ("weight", "bias")
+    },
 }
 HEAD_GROUPS, HEAD_MATRIX = ("attention.head_kernel", GROUPS), ("attention.wposm.weight", MATRIX)
 

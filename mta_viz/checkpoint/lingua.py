@@ -57,13 +57,7 @@ def open_torch(file: Path, *, bare: bool = False) -> types.StoredWeights:
     return types.StoredWeights(tensors, (), n_bytes, unreadable, notes)
 
 
-_ENTRIES = (
-    "model",
-    "state_dict",
-    "model_state_dict",
-    "module",
-    "weights",
-)  # of Lingua, and of other programs
+_ENTRIES = ("model", "state_dict", "model_state_dict", "module", "weights")  # of Lingua, and of others
 _OPTIMIZERS = ("optim", "optimizer", "optimizer_state_dict", "optimizer_states", "param_groups")
 
 

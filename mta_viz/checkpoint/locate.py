@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mta_viz.checkpoint import adapter, door, dumps, hub, huggingface, lingua, native, parts
 from mta_viz.checkpoint.files import PARAMS, STEPS
-from mta_viz.checkpoint.installed import named_path
+from mta_viz.checkpoint.hub import named_path
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import printable
@@ -168,7 +168,7 @@ def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
             return Location(loose[0], _READ[loose[0].suffix], own)
         direct = "params"
     if direct is None:
-        files = _gguf_files(folder)
+        files = sorted(filter(is_gguf, folder.iterdir()))
         return _of_file(files[0], step) if len(files) == 1 else None
     own = _own_step(folder)
     if step not in (None, own):
@@ -180,11 +180,6 @@ def _of_file(file: Path, step: int | None) -> Location:
     if step is not None:
         raise CheckpointError([f"it is a single model, not a run with a step {step}"], printable(file))
     return Location(file, "gguf")
-
-
-def _gguf_files(folder: Path) -> list[Path]:
-    """Those right in the folder, by name."""
-    return sorted(filter(is_gguf, folder.iterdir()))
 
 
 def is_gguf(path: Path) -> bool:

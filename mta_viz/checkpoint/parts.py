@@ -32,10 +32,8 @@ _ROWS = re.compile(
     r"layers\.\d+\.attention\.(mta_kernel|mta_kernel_after_sm|head_kernel)"
 )
 _COLUMNS = re.compile(r"layers\.\d+\.(attention\.wo|feed_forward\.w2)\.weight")
-_EMBEDDING, _NORM = (
-    "tok_embeddings.weight",
-    "norm.weight",
-)  # Llama 3 cuts the first by rows, others by columns
+# Llama 3 cuts the first by rows, others by columns.
+_EMBEDDING, _NORM = "tok_embeddings.weight", "norm.weight"
 
 
 def first_there(folder: Path, names: Sequence[str]) -> Path | None:
@@ -166,9 +164,8 @@ def _join(key: str, cuts: list[StoredTensor], axis: int | None, shape: tuple[int
     """The whole tensor. Raises CheckpointError where the parts do not fit, or should be equal and are not."""
     values = [cut.read() for cut in cuts]
     if axis is None:
-        first, *others = (
-            value.flatten().view(torch.uint8) for value in values
-        )  # bits: a NaN equals its copy
+        # bits: a NaN equals its copy
+        first, *others = (value.flatten().view(torch.uint8) for value in values)
         if all(torch.equal(first, other) for other in others):
             return values[0]
         problem = f"{key} differs among the parts, which should all have the same; copy them again"

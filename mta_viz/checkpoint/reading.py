@@ -14,7 +14,7 @@ from mta_viz.checkpoint import (
     door,
     dumps,
     forms,
-    gguf_file,
+    gguf,
     huggingface,
     layout,
     lingua,
@@ -23,7 +23,8 @@ from mta_viz.checkpoint import (
     types,
 )
 from mta_viz.checkpoint.files import PARAMS, beside, read_params
-from mta_viz.checkpoint.installed import MISSING, WORD
+from mta_viz.checkpoint.forms import rotary_problems
+from mta_viz.checkpoint.hub import MISSING, WORD
 from mta_viz.checkpoint.locate import (
     LOOKED_FOR,
     Location,
@@ -35,7 +36,6 @@ from mta_viz.checkpoint.locate import (
     without_weights,
 )
 from mta_viz.checkpoint.params import Parsed, parse_params
-from mta_viz.checkpoint.rotary import rotary_problems
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
 from mta_viz.printed import printable
@@ -59,7 +59,7 @@ _KINDS: Mapping[types.Format, _Kind] = {
     "kernels": _Kind(dumps.open_kernels, layout.kernel_entries),
     "adapter": _Kind(lambda path: native.open_safetensors(adapter_file(Location(path, "adapter")))),
     "params": _Kind(lambda folder: types.StoredWeights({})),
-    "gguf": _Kind(lambda file: gguf_file.open_gguf(file)[1], gguf_file.gguf_entries, gguf_file.WORDS),
+    "gguf": _Kind(lambda file: gguf.open_gguf(file)[1], gguf.gguf_entries, gguf.WORDS),
     "huggingface": _Kind(parts.open_native, huggingface.file_entries, huggingface.WORDS),
 }
 _NO_FOLDER = {WORD: f"is no folder, and {MISSING}"}
@@ -82,7 +82,7 @@ def read_checkpoint(
     that of `conversion`.
     Raises CheckpointError listing everything wrong with the folder. A tokenizer file that is not
     there is no error: `tokenizer` is None and `tokenizer_problem` says which file is wanted. Of an adapter
-    these are its own tensors; `basing.read_model` puts it on its base.
+    these are its own tensors; `relatives.read_model` puts it on its base.
     """
     location = locate(Path(path), step)
     if location.format == "adapter":
@@ -257,7 +257,7 @@ def _inspect_huggingface(
 
 
 def _inspect_gguf(location: Location, open_tokenizer: bool, given: Path | None) -> _Findings:
-    parsed, weights = gguf_file.open_gguf(location.folder)
+    parsed, weights = gguf.open_gguf(location.folder)
     opened = _OpenedTokenizer(path=parsed.tokenizer_path)
     problems = (*parsed.problems, *weights.problems, *_misfits(parsed, opened, weights, "gguf"))
     if open_tokenizer and not problems:  # of a file that claims anything no vocabulary is built

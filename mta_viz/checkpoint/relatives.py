@@ -1,25 +1,31 @@
-"""Other trainings of a model's shape: beside it or among the models, kernels in `cards/`; its twin.
+"""Checkpoints that belong to another one: an adapter's base, and other trainings of a model's shape.
 
-Owns where they are looked for and what makes one comparable; how kernels compare is analysis.
+Owns where they are looked for (beside it or among the models, kernels in `cards/`, its twin), what makes
+one comparable, and an adapter on its base as one checkpoint; how kernels compare is analysis. Owns no
+format: a base may have any that holds a whole model.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
 
 from mta_viz.checkpoint import door
+from mta_viz.checkpoint.adapter import ADAPTER, AdapterBase, StoredAdapter, open_adapter
 from mta_viz.checkpoint.files import STEPS
 from mta_viz.checkpoint.history import read_kernels, read_step_kernels
-from mta_viz.checkpoint.installed import root_path
+from mta_viz.checkpoint.hub import PACKAGE, installed_base, root_path
 from mta_viz.checkpoint.layout import kernel_entries
-from mta_viz.checkpoint.locate import find_checkpoint, is_loose_adapter, locate
-from mta_viz.checkpoint.reading import find_checkpoints
-from mta_viz.config import ModelConfig
+from mta_viz.checkpoint.locate import adapter_file, find_checkpoint, is_loose_adapter, locate, sha256
+from mta_viz.checkpoint.reading import Found, find_checkpoints, read_checkpoint, read_summary
+from mta_viz.checkpoint.types import Checkpoint, Conversion, Format, Source, parameter_shapes
+from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import CheckpointError, FileError, MtaVizError
-from mta_viz.places import ASSETS
+from mta_viz.printed import printable
+from mta_viz.version import ASSETS
 
 CARDS, ENDING, CARD = "cards", ".kernels.safetensors", "card.json"
 
@@ -136,3 +142,148 @@ def _seed(card: Path) -> int | None:
         return None
     seed = data.get("seed") if isinstance(data, dict) else None
     return seed if type(seed) is int else None
+
+
+NO_BASE: tuple[Format, ...] = ("adapter", "kernels", "params")
+LOOKED_IN = (
+    "where it lay then, in the adapter's folder and the folders there, among the models, and in the package "
+    f"{PACKAGE}"
+)
+Progress = Callable[[float], None]
+
+
+def read_model(
+    path: Path | str,
+    *,
+    base: Path | None = None,
+    tokenizer: Path | None = None,
+    step: int | None = None,
+    progress: Progress | None = None,
+    conversion: Conversion | None = None,
+) -> Checkpoint:
+    """The checkpoint at `path`, an adapter together with its base.
+
+    `base` is where that is; None: it is looked for, and where it is not found the checkpoint holds the
+    adapter's own tensors, and its source says which base is missing. The rest is as in `read_checkpoint`.
+    Raises CheckpointError also for a `base` that is another model, or is given for what is no adapter.
+    """
+    location = locate(Path(path), step)
+    if location.format != "adapter":
+        if base is not None:
+            raise CheckpointError(["it is no adapter, so it has no base: leave that out"], printable(path))
+        return read_checkpoint(path, tokenizer=tokenizer, step=step, progress=progress, conversion=conversion)
+    adapter = open_adapter(adapter_file(location))
+    place = find_base(adapter) if base is None else checked_base(adapter, base)
+    if place is not None:
+        whole = read_checkpoint(place, tokenizer=tokenizer, progress=progress, conversion=conversion)
+        return _joined(adapter, location.folder, whole)
+    alone = read_checkpoint(location.folder, progress=progress)
+    return replace(alone, source=replace(alone.source, missing_base=missing_base(adapter)))
+
+
+def missing_base(adapter: StoredAdapter) -> str:
+    """Which base is missing, and where it was looked for."""
+    base = adapter.about.base.text
+    return f"it is an adapter of {base}, without which no prompt can be run. Looked for {LOOKED_IN}"
+
+
+def base_of(source: Source) -> AdapterBase:
+    """What an adapter of the model from `source` says of it. Raises CheckpointError if that has gone."""
+    place = source.path.absolute()
+    return AdapterBase(run_folder(place).name, sha256(place), str(place))
+
+
+def checked_base(adapter: StoredAdapter, base: Path) -> Path:
+    """The folder or file of the base at `base`. Raises CheckpointError for another model, and for none."""
+    summary = read_summary(base)
+    if summary.format in NO_BASE:
+        problem = f"it holds no whole model ({summary.format}); the base is {adapter.about.base.text}"
+        raise CheckpointError([problem], printable(base))
+    digest = sha256(summary.path)
+    if digest != adapter.about.base.sha256:
+        problem = f"its weights have sha256 {digest[:12]}...; the base is {adapter.about.base.text}"
+        raise CheckpointError([problem], printable(base))
+    return summary.path
+
+
+def find_base(adapter: StoredAdapter, roots: Sequence[Path] | None = None) -> Path | None:
+    """Where the adapter's base is, None where no model in the places looked at has its sha256.
+
+    `roots` are folders with models (None: those of `model_roots`). Weights are read for their sha256 only
+    where the model's sizes are the base's.
+    """
+    name, places = adapter.about.base.name, set[Path]()
+    if noted := adapter.about.base.path:
+        for place in (Path(noted), adapter.file.parent / noted):
+            with suppress(CheckpointError, OSError, ValueError):
+                return checked_base(adapter, place)
+    near = [model for folder in _folders_near(adapter.file) for model in _models_in(folder)]
+    installed = filter(None, [installed_base()])
+    far = find_checkpoints([*(model_roots() if roots is None else roots), *installed]).found
+    for model in sorted((*near, *far), key=lambda model: model.path.name != name):
+        if model.path not in places and _may_be_base(model, adapter.config):
+            places.add(model.path)
+            with suppress(CheckpointError):
+                return checked_base(adapter, model.path)
+    return None
+
+
+def _folders_near(file: Path) -> tuple[Path, ...]:
+    """The adapter's own folder; where it has that alone, the one that this lies in as well."""
+    folder = file.absolute().parent
+    return (folder, folder.parent) if file.name == ADAPTER else (folder,)
+
+
+def _models_in(folder: Path) -> tuple[Found, ...]:
+    """The folder itself, what is right in it, and what is in its folders."""
+    try:
+        entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
+    except OSError:
+        return ()
+    return find_checkpoints([folder, *entries], depth=1).found
+
+
+def _may_be_base(model: Found, config: ModelConfig) -> bool:
+    if model.summary is None or model.problem is not None or model.summary.format in NO_BASE:
+        return False
+    return _plain_shapes(model.summary.config) == _plain_shapes(config)
+
+
+def _plain_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    return parameter_shapes(replace(config, mta=MTAOptions()))
+
+
+def _joined(adapter: StoredAdapter, path: Path, base: Checkpoint) -> Checkpoint:
+    """The base with the adapter's tensors. Raises CheckpointError where they do not fit together."""
+    config = replace(base.config, mta=adapter.about.options)
+    shapes, own = parameter_shapes(config), adapter.read()
+    problems = [*_lost_options(base.config.mta, config.mta)]
+    state = {**base.state_dict, **own}
+    problems += [f"neither the adapter nor its base has {name}" for name in shapes.keys() - state.keys()]
+    problems += [
+        f"with the adapter's options the model has no {name}" for name in state.keys() - shapes.keys()
+    ]
+    problems += [
+        f"{name} has shape {list(tensor.shape)}; the base calls for {list(shapes[name])}"
+        for name, tensor in own.items()
+        if shapes.get(name) != tuple(tensor.shape)
+    ]
+    if problems:
+        raise CheckpointError(sorted(problems), printable(adapter.file))
+    source = replace(
+        base.source,
+        path=path,
+        format="adapter",
+        n_bytes=base.source.n_bytes + adapter.weights.n_bytes,
+        step=None,
+        base=base.source.path,
+    )
+    return replace(base, config=config, state_dict={name: state[name] for name in shapes}, source=source)
+
+
+def _lost_options(base: MTAOptions, options: MTAOptions) -> Iterator[str]:
+    """What an adapter may not change of its base, since the base's own layers were trained with it."""
+    for name in ("group_norm", "depth_scale", "gate", "scale_block_norms"):
+        own, new = getattr(base, name), getattr(options, name)
+        if own != new and (own or name not in ("group_norm", "gate")):
+            yield f"its options say {name} is {new!r}; the base has {own!r}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from mta_viz.cli.flags import whole
 from mta_viz.errors import MtaVizError
-from mta_viz.places import APP
+from mta_viz.version import APP
 
 HELP = "start the app in this terminal; its address is printed"
 DEFAULT_PORT = 8501  # Streamlit's
@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def command_of(arguments: Namespace) -> list[str]:
     """What is run. Raises as `run`."""
-    from mta_viz.checkpoint.installed import root_path
+    from mta_viz.checkpoint.hub import root_path
 
     if not APP.is_file():
         raise MtaVizError(f"the app is not at {APP}; install mta-viz again, or start in the project's folder")

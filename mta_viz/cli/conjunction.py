@@ -93,7 +93,7 @@ def _samples(model: "HookedMTA", arguments: Namespace) -> "tuple[FourPrompts, ..
 def _pairs(model: "HookedMTA", arguments: Namespace) -> "tuple[FourPrompts, ...]":
     from mta_viz.analysis.labs.four_prompts import pairs_prompts
     from mta_viz.analysis.labs.needle import check_vocabulary
-    from mta_viz.tasks.pairs import PairsTask
+    from mta_viz.tasks.needles import PairsTask
 
     if arguments.span or arguments.words:
         raise PromptError("--span and --words go with --text; without it a task is tested")

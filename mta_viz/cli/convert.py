@@ -52,9 +52,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _read(arguments: Namespace) -> "Checkpoint":
     """An adapter together with its base, unless its kernels are all that is wanted."""
-    from mta_viz.checkpoint.basing import read_model
     from mta_viz.checkpoint.locate import locate
     from mta_viz.checkpoint.reading import read_checkpoint
+    from mta_viz.checkpoint.relatives import read_model
 
     adapter = locate(arguments.path).format == "adapter"
     if arguments.base is not None and not adapter and arguments.to != "adapter":
@@ -70,8 +70,7 @@ def _read(arguments: Namespace) -> "Checkpoint":
 
 def _write_folder(arguments: Namespace, checkpoint: "Checkpoint") -> dict[str, Any]:
     from mta_viz.checkpoint.layout import kernel_entries
-    from mta_viz.checkpoint.merging import write_merged
-    from mta_viz.checkpoint.native import write_kernels
+    from mta_viz.checkpoint.native import write_kernels, write_merged
     from mta_viz.checkpoint.types import parameter_count
 
     config, state = checkpoint.config, checkpoint.state_dict
@@ -91,10 +90,10 @@ def _write_adapter(arguments: Namespace, checkpoint: "Checkpoint") -> dict[str, 
     from torch import Tensor
 
     from mta_viz.checkpoint.adapter import AdapterAbout, open_adapter, write_adapter
-    from mta_viz.checkpoint.basing import base_of
     from mta_viz.checkpoint.locate import adapter_file, locate
-    from mta_viz.checkpoint.merging import beyond
+    from mta_viz.checkpoint.native import beyond
     from mta_viz.checkpoint.reading import read_checkpoint
+    from mta_viz.checkpoint.relatives import base_of
 
     place, file = checkpoint.source.base or arguments.base, arguments.folder
     if place is None:

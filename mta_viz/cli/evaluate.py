@@ -64,7 +64,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 def _blocks(model: "HookedMTA", folder: Path, samples: int) -> dict[str, Any]:
     """Block finding as the checkpoint's card says it was trained, else with the recipe's defaults."""
     from mta_viz.analysis.labs.blocks import evaluate_blocks
-    from mta_viz.training.blocks import block_task
+    from mta_viz.training.from_scratch import block_task
 
     config = recipe_of(folder)
     task = block_task(config)
@@ -90,7 +90,7 @@ def _pairs(model: "HookedMTA", tokenizer: Tokenizer, samples: int, length: int) 
     """Pairs of words that training may have seen, and of names, cities and numbers held out."""
     from mta_viz.analysis.labs.evaluation import evaluate_task
     from mta_viz.tasks.facts import in_turn
-    from mta_viz.tasks.pairs import HELD_OUT, KNOWN, PairsTask, shared_word
+    from mta_viz.tasks.needles import HELD_OUT, KNOWN, PairsTask, shared_word
 
     note_seconds(model, f"{2 * samples:,} sequences", [length] * 2 * samples)
     scores = {}

@@ -25,16 +25,17 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Write the figure; the answer says what it is. Without `--out` only that, and whether it can be made."""
-    from mta_viz.exporting import again, carriers, saved
+    from mta_viz.exporting import provenance as origin
+    from mta_viz.exporting import saved
     from mta_viz.exporting.pictures import FORMATS
 
-    provenance, out = carriers.read(arguments.source, arguments.page), arguments.out
+    provenance, out = origin.read(arguments.source, arguments.page), arguments.out
     choices = saved.choices_of(provenance, arguments.dpi)
     suffixes = (*FORMATS, "csv", "json")
     suffix = out.suffix.lower().removeprefix(".") if out else ""
     if out and suffix not in suffixes:
         raise MtaVizError(f"{out} ends with none of .{', .'.join(suffixes)}: which format is it to have?")
-    figure = saved.saved(again.make_again(provenance, arguments.path, arguments.base))
+    figure = saved.saved(origin.make_again(provenance, arguments.path, arguments.base))
     if out:
         if suffix == "csv":
             content = figure.csv.encode()

@@ -69,9 +69,9 @@ def open_checkpoint(
     alone: bool = False,
 ) -> "Checkpoint":
     """The weights of PATH, or of another, notes go to stderr; an adapter without its base where `alone`."""
-    from mta_viz.checkpoint.basing import read_model
     from mta_viz.checkpoint.reading import read_checkpoint
-    from mta_viz.tokenizers.given import remember
+    from mta_viz.checkpoint.relatives import read_model
+    from mta_viz.tokenizers.loading import remember_given
 
     path, tokenizer = path or arguments.path, arguments.tokenizer
     with ProgressLine("reading") as progress:
@@ -82,7 +82,7 @@ def open_checkpoint(
             path, base=base, tokenizer=tokenizer, progress=progress, conversion=conversion
         )
     if tokenizer is not None:
-        remember(checkpoint.source.base or checkpoint.source.path, tokenizer)
+        remember_given(checkpoint.source.base or checkpoint.source.path, tokenizer)
     for text in checkpoint.notes:
         note(text)
     return checkpoint
@@ -191,7 +191,7 @@ def encode(model: "HookedMTA", prompt: str | list[int] | Tokens, cut: Any = None
 
     Raises TooLongError for more than this machine runs.
     """
-    from mta_viz.run import cutting
+    from mta_viz.run import devices
     from mta_viz.run.tracing import check_length, tokenize
 
     tokens = tokenize(model, prompt)
@@ -200,7 +200,7 @@ def encode(model: "HookedMTA", prompt: str | list[int] | Tokens, cut: Any = None
     except TooLongError as error:
         if cut is None:
             raise TooLongError(f"{error} (--cut left, middle or right)", error.most) from None
-        tokens = tokenize(model, cutting.cut(model, tokens, error.most, cut))
+        tokens = tokenize(model, devices.cut(model, tokens, error.most, cut))
         note(f"the prompt was cut ({cut}) to {len(tokens):,} tokens: {error}")
     note_length(model, len(tokens))
     return tokens

@@ -59,9 +59,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
 def _adapter(arguments: Namespace) -> dict[str, Any]:
     """Of an adapter its base, what it has beside kernels and head mixing, and what its training says."""
     from mta_viz.checkpoint.adapter import open_adapter
-    from mta_viz.checkpoint.basing import checked_base
     from mta_viz.checkpoint.layout import KERNELS
     from mta_viz.checkpoint.locate import adapter_file, locate
+    from mta_viz.checkpoint.relatives import checked_base
 
     stored = open_adapter(adapter_file(locate(arguments.path)))
     base, given = stored.about.base, base_for(arguments.path, arguments)

@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.out is None and arguments.merged is None:
         raise MtaVizError("nothing to write; name an adapter's file with --out, or a folder with --merged")
     from mta_viz.checkpoint.types import parameter_count
-    from mta_viz.run.inserted import logit_change, write_inserted
+    from mta_viz.run.scoring import logit_change, write_inserted
 
     checkpoint = open_checkpoint(arguments)
     base = model_of(checkpoint, arguments)
@@ -77,7 +77,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def _inserted(base: "HookedMTA", arguments: Namespace) -> "HookedMTA":
-    from mta_viz.model.inserting import insert_mta
+    from mta_viz.model.editing import insert_mta
 
     layers, mixing = arguments.layers, arguments.head_mixing
     return insert_mta(
@@ -97,7 +97,7 @@ def _write_merged(folder: Path, checkpoint: "Checkpoint", inserted: "HookedMTA")
     """The base's tensors as its file has them, what was inserted in the dtype most of them have."""
     import torch
 
-    from mta_viz.checkpoint.merging import write_merged
+    from mta_viz.checkpoint.native import write_merged
 
     dtype = getattr(torch, checkpoint.source.dtype or "float32")
     state = {

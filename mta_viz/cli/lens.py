@@ -7,7 +7,7 @@ import mta_viz
 from mta_viz.cli.flags import add_out, add_prompt, positive, run_prompt
 from mta_viz.cli.output import note
 from mta_viz.errors import PromptError
-from mta_viz.tasks.haystack import plain_ids
+from mta_viz.tasks.facts import plain_ids
 
 HELP = "the next token after a position, layer by layer (logit lens)"
 

@@ -5,7 +5,6 @@ terminal, and now and then a line in a log.
 """
 
 import json
-import math
 import os
 import re
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import message, printable
+from mta_viz.tables import finite
 
 TERMINAL_SECONDS, LOG_SECONDS = 0.1, 5.0  # between two lines of progress
 LONGEST_NAME = 200  # bytes; systems take 255, and a file is written under a longer name first
@@ -25,16 +25,8 @@ LONGEST_NAME = 200  # bytes; systems take 255, and a file is written under a lon
 
 def json_text(answer: Mapping[str, Any]) -> str:
     """Indented, lists of numbers on one line (no JSON string holds a line break); NaN and inf are null."""
-    text = json.dumps(_finite(answer), indent=2, allow_nan=False)
+    text = json.dumps(finite(answer), indent=2, allow_nan=False)
     return re.sub(r'\[\n[^][{}"]*\]', lambda numbers: "".join(numbers[0].split()).replace(",", ", "), text)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class ProgressLine:

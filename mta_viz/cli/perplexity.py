@@ -9,7 +9,7 @@ from mta_viz.checkpoint import door
 from mta_viz.cli.flags import add_file, add_model, open_model
 from mta_viz.cli.output import ProgressLine, note, write_text
 from mta_viz.errors import PromptError
-from mta_viz.tasks.passages import parse_passages
+from mta_viz.tasks.written import parse_passages
 
 HELP = "how well a text, or passages' last words, are predicted"
 

@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _train_blocks(arguments: Namespace) -> dict[str, Any]:
     config = recipe_config(BlocksConfig, arguments.config, **_changes(arguments))
-    from mta_viz.training.blocks import train_blocks
+    from mta_viz.training.from_scratch import train_blocks
 
     out = arguments.out or Path(f"blocks-{config.variant}-{config.seed}")
     return train_blocks(config, out, **_running(arguments))
@@ -59,7 +59,7 @@ def _train_blocks(arguments: Namespace) -> dict[str, Any]:
 def _train_needle(arguments: Namespace) -> dict[str, Any]:
     changes = _changes(arguments) | {"learning_rate": arguments.learning_rate}
     config = recipe_config(NeedleConfig, arguments.config, **changes)
-    from mta_viz.training.needle import train_needle
+    from mta_viz.training.from_scratch import train_needle
 
     return train_needle(
         config,

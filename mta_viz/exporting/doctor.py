@@ -22,19 +22,16 @@ from mta_viz.checkpoint.reading import find_checkpoints
 from mta_viz.checkpoint.relatives import model_roots
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import find_browser
-from mta_viz.places import APP, TESTED
 from mta_viz.printed import Printed, printable, size_text
 from mta_viz.run.devices import all_threads, checked_device, devices, free_bytes
 from mta_viz.tables import Table
-from mta_viz.version import VERSION
+from mta_viz.version import APP, TESTED, VERSION
 
 State = Literal["ok", "note", "wrong"]
 PORT = 8501  # Streamlit's
 PYTHONS = ((3, 11), (3, 13))
-ENOUGH_MEMORY, ENOUGH_DISK = (
-    2 * 10**9,
-    10**9,
-)  # bytes: the libraries and a small model; kept runs and pictures
+# bytes: the libraries and a small model; kept runs and pictures
+ENOUGH_MEMORY, ENOUGH_DISK = 2 * 10**9, 10**9
 CGROUP = Path("/sys/fs/cgroup")
 FONTS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.fonts", "~/.local/share/fonts", "/Library/Fonts")
 FONT_FILES = {".ttf", ".otf", ".ttc", ".pfb"}
@@ -233,9 +230,8 @@ def port_problem(port: int, address: str) -> str | None:
         family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             if os.name != "nt":
-                probe.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-                )  # as servers do: an ended one's port
+                # as servers do: an ended one's port
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(place)
     except OSError as error:
         return f"{address}, port {port}: {error.strerror or error}"

@@ -1,25 +1,40 @@
-"""Where a figure comes from: its name, its parameters, and the run it is drawn from.
+"""Where a figure comes from: its name, its parameters and the run it is drawn from; in files, and made again.
 
-A `Provenance` is a JSON object; `carriers` puts it into pictures and reads it from them, tables have it as
-a file beside them. A PDF of many figures holds a list, one for each page. `again` makes the figure from it.
+A `Provenance` is a JSON object: PNG has it in a text chunk, SVG in <metadata>, PDF among its properties,
+HTML in a script that is data, tables as a file beside them. A PDF of many figures holds a list, one for
+each page. Reading takes it from any of these, and never runs anything; `make_again` draws the figure
+it speaks of.
 """
 
+import html
+import io
 import json
-from collections.abc import Callable, Sequence
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import TypeAdapter, ValidationError
 
-from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.locate import locate, sha256
+from mta_viz.checkpoint.reading import find_checkpoints
+from mta_viz.checkpoint.relatives import model_roots
 from mta_viz.checkpoint.types import Source as Origin
+from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import limits
-from mta_viz.figures.base import Drawn, Source
-from mta_viz.model.intact import weights_of
-from mta_viz.model.plans import plan_as_data
+from mta_viz.figures import ROOMS, spec
+from mta_viz.figures.base import Drawn, NamedFigure, Source, drawn
+from mta_viz.model.hooking import weights_of
+from mta_viz.model.plans import plan_as_data, plan_from_data
 from mta_viz.printed import safe
 from mta_viz.run.files import check_as_read
+from mta_viz.run.tracing import capture, load, operated, tokenize
 from mta_viz.version import VERSION
 
 FORMAT = "mta_viz figure 2"
@@ -182,3 +197,198 @@ def _older(data: dict[str, Any]) -> dict[str, Any]:
     facts |= {"dtype": view["dtype"]} if "dtype" in view else {}
     facts |= {"step": int(view["step"])} if str(view.get("step", "")).isdecimal() else {}
     return kept | {"run": facts, "numbering": 1 if view.get("numbering") == "1" else 0}
+
+
+KEY = "mta_viz"
+MAX_BYTES = 64 * 2**20  # of a file that is looked into
+_IN_SVG = '<metadata id="mta_viz">', "</metadata>"
+_IN_HTML = '<script type="application/json" id="mta_viz">', "</script>"
+
+
+def embed(content: bytes, suffix: str, text: str) -> bytes:
+    """A file's content with the provenance in it; content that has no place for it stays as it is."""
+    if suffix == "png":
+        return _into_png(content, text)
+    if suffix == "pdf":
+        return _into_pdf(content, text)
+    if suffix == "svg":
+        place = content.index(b">", content.index(b"<svg")) + 1
+        element = html.escape(text, quote=False).join(_IN_SVG)
+    elif suffix == "html":
+        place = content.rindex(b"</body>")
+        # JSON all the same, and nothing a browser takes for a tag
+        element = text.replace("<", "\\u003c").join(_IN_HTML)
+    else:
+        return content
+    return content[:place] + element.encode() + content[place:]
+
+
+def _into_png(content: bytes, text: str) -> bytes:
+    """An iTXt chunk before the last chunk, IEND, which takes 12 bytes."""
+    data = KEY.encode() + b"\0\1\0\0\0" + zlib.compress(text.encode())  # compressed, no language
+    body = b"iTXt" + data
+    chunk = struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+    return content[:-12] + chunk + content[-12:]
+
+
+def _into_pdf(content: bytes, text: str) -> bytes:
+    from pypdf import PdfReader, PdfWriter
+
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(content)))
+    writer.add_metadata({f"/{KEY}": text})
+    written = io.BytesIO()
+    writer.write(written)
+    return written.getvalue()
+
+
+def read(path: Path, page: int | None = None) -> Provenance:
+    """The provenance a file carries: a sidecar, or a PNG, SVG, PDF or HTML file of a figure.
+
+    `page`, counted from 1, is needed for a PDF of many figures.
+
+    Raises MtaVizError for a file that carries none, is damaged or too large, or is not there.
+    """
+    content = door.read_bytes(path, MAX_BYTES)
+    try:
+        text = _find(content)
+        if len(text) > MAX_TEXT:
+            raise MtaVizError("what it says of itself is too long")
+        return from_text(text, page)
+    except WhichPage as error:
+        raise MtaVizError(f"{path}: {error}") from error
+    except MtaVizError as error:
+        raise MtaVizError(
+            f"{path} is no figure of this app nor a sidecar of one: {error}. Expected a .json sidecar, or a "
+            ".png, .svg, .pdf or .html file saved by it"
+        ) from error
+
+
+def _find(content: bytes) -> str:
+    """The text inside, by what the content is, not by its name."""
+    if content.startswith(b"\x89PNG"):
+        return _png_text(content)
+    if content.startswith(b"%PDF"):
+        return _pdf_text(content)
+    text = content.decode("utf-8-sig", "replace")
+    if text.lstrip().startswith("{"):
+        return text
+    for start, end in (_IN_SVG, _IN_HTML):
+        _, begun, rest = text.partition(start)
+        inside, ended, _ = rest.partition(end)
+        if begun and ended:
+            return html.unescape(inside) if start == _IN_SVG[0] else inside
+    raise MtaVizError("it does not say where it comes from")
+
+
+def _png_text(content: bytes) -> str:
+    place = 8
+    while place + 12 <= len(content):
+        (length,) = struct.unpack(">I", content[place : place + 4])
+        kind, data = content[place + 4 : place + 8], content[place + 8 : place + 8 + length]
+        head = KEY.encode() + b"\0\1\0\0\0"
+        if kind == b"iTXt" and data.startswith(head):
+            return _unzipped(data[len(head) :])
+        place += 12 + length
+    raise MtaVizError("this PNG does not say where it comes from")
+
+
+def _unzipped(data: bytes) -> str:
+    unzip = zlib.decompressobj()
+    try:
+        text = unzip.decompress(data, MAX_TEXT)
+    except zlib.error as error:
+        raise MtaVizError(f"it is damaged ({error})") from error
+    if not unzip.eof:
+        raise MtaVizError("it is damaged: its text ends too early or is too long")
+    return text.decode("utf-8", "replace")
+
+
+def _pdf_text(content: bytes) -> str:
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    try:
+        properties: Mapping[str, Any] = PdfReader(io.BytesIO(content)).metadata or {}
+    except (PyPdfError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise MtaVizError(f"this PDF cannot be read ({error})") from error
+    if f"/{KEY}" not in properties:
+        raise MtaVizError("this PDF does not say where it comes from")
+    return str(properties[f"/{KEY}"])
+
+
+def make_again(provenance: Provenance, checkpoint: Path | None = None, base: Path | None = None) -> Drawn:
+    """The figure a provenance speaks of, from the same weights: `checkpoint`, or a model that is found.
+
+    `base`: of an adapter, where that is not found by itself.
+    Raises MtaVizError when no model with these weights is there, or this version has no such figure.
+    """
+    source = _source(provenance.run, checkpoint, provenance.numbering, base)
+    if provenance.beside is not None:
+        source = replace(source, beside=_source(provenance.beside, None, provenance.numbering))
+    if not provenance.page:
+        return drawn(spec(provenance.figure, provenance.parameters), source)
+    whole = drawn(*_older_figure(provenance, source))
+    if not (provenance.queries or provenance.keys):
+        return whole
+    return whole.cropped(provenance.queries, provenance.keys)
+
+
+def _older_figure(provenance: Provenance, source: Source) -> tuple[NamedFigure[Any], Source]:
+    """What a file saved before figures had names speaks of: a page's address and a figure's key on it.
+
+    Each room's file of figures has a table `OLDER` from key to the figure the address spoke of, with its
+    source where it is another: of two runs.
+    """
+    makers: dict[str, Any] = {}
+    for room in ROOMS:
+        makers |= import_module(f"mta_viz.figures.{room}").OLDER
+    if provenance.figure not in makers:
+        raise MtaVizError(
+            f"the page {provenance.page} of an older version showed {provenance.figure!r}, which this "
+            "version cannot make again; open its checkpoint in the app"
+        )
+    try:
+        made = makers[provenance.figure](provenance.view, source)
+    except MtaVizError:
+        raise
+    except (KeyError, ValueError, TypeError) as error:
+        raise MtaVizError(
+            f"the file's view of the page {provenance.page} cannot be read ({error!r}); open its checkpoint "
+            "in the app"
+        ) from error
+    return made if isinstance(made, tuple) else (made, source)
+
+
+def _source(run: RunOf, checkpoint: Path | None, numbering: int, base: Path | None = None) -> Source:
+    """The model, edited as it was, and its run."""
+    if run.dtype not in DTYPES:
+        raise MtaVizError(f"the figure was computed in {run.dtype!r}; known are {', '.join(DTYPES)}")
+    model = load(_weights(run, checkpoint), base=base, dtype=getattr(torch, run.dtype))
+    plan = plan_from_data(list(run.interventions))
+    if run.prompt is None:
+        return Source(operated(model, plan, 0) if plan else model, numbering=numbering)
+    tokens = tokenize(model, run.prompt)
+    trace = capture(operated(model, plan, len(tokens)) if plan else model, tokens)
+    return Source(trace.model, trace, numbering=numbering)
+
+
+def _weights(run: RunOf, checkpoint: Path | None) -> Path:
+    """The folder whose weights have the sha256 the figure was made from."""
+    if checkpoint is not None:
+        folder = locate(checkpoint, run.step).folder
+        digest = sha256(folder)
+        if digest != run.sha256:
+            raise MtaVizError(
+                f"{checkpoint} has other weights than the figure: sha256 {digest[:12]}..., not "
+                f"{run.sha256[:12]}... Name the checkpoint the figure was made from"
+            )
+        return folder
+    for model in find_checkpoints(list(model_roots())).found:
+        if model.name == run.checkpoint and model.problem is None:
+            folder = locate(model.path, run.step).folder
+            if sha256(folder) == run.sha256:
+                return folder
+    raise MtaVizError(
+        f"no model named {run.checkpoint} with the sha256 {run.sha256[:12]}... is known here; give its "
+        "folder, or name the folder it lies in with MTA_VIZ_MODELS"
+    )

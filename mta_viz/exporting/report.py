@@ -29,9 +29,8 @@ from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.exporting import report_sections as sections
-from mta_viz.exporting.carriers import embed
 from mta_viz.exporting.pictures import find_browser
-from mta_viz.exporting.provenance import many_text
+from mta_viz.exporting.provenance import embed, many_text
 from mta_viz.exporting.report_sections import Order, Section, Shown, keeping, tell
 from mta_viz.exporting.saved import Choices, file_name, picture
 from mta_viz.figures.base import Source
@@ -39,7 +38,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import printable
 from mta_viz.run.named_tasks import series_of, task_name
 from mta_viz.run.tracing import Prompt, capture, check_runs, load, tokenize
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import CharTokenizer
 from mta_viz.version import VERSION
 
 Progress = Callable[[float], None]

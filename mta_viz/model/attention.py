@@ -226,7 +226,8 @@ class Attention(nn.Module):
         maps = self._seen(Stage.SOFTMAX, softmax, first, hooked)
         yield Stage.SOFTMAX, maps, first
         if self.kernel_post is not None:
-            maps = self._convolve(maps, self.kernel_post)[:, :, rows.start - first :]
+            pad_left = self.config.key_pad_left(self.kernel_post.shape[2])
+            maps = ops.key_query_convolution(maps, self.kernel_post, pad_left)[:, :, rows.start - first :]
             first, maps = rows.start, self._zero_future(maps, rows.start)
             maps = self._seen(Stage.SOFTMAX_KQ, maps, first, hooked)
             yield Stage.SOFTMAX_KQ, maps, first
@@ -293,9 +294,6 @@ class Attention(nn.Module):
         if patches:
             maps = ops.with_heads(maps, patches, first)
         return getattr(self, stage.value.hook)(maps) if hooked else maps
-
-    def _convolve(self, maps: Tensor, kernel: Tensor) -> Tensor:
-        return ops.key_query_convolution(maps, kernel, self.config.key_pad_left(kernel.shape[2]))
 
     def _future(self, maps: Tensor, first_row: int) -> Tensor:
         rows = range(first_row, first_row + maps.shape[2])

@@ -24,9 +24,8 @@ from torch import Tensor
 from mta_viz.model import fused_kernels
 from mta_viz.model.ops import Heads, Kernels, KeyHeads, Mixing
 
-SLAB_ROWS = (
-    2**15
-)  # batch x head x row of all buffers: enough to keep a GPU busy, and memory that grows with T
+# batch x head x row of all buffers: enough to keep a GPU busy, and memory that grows with T
+SLAB_ROWS = 2**15
 ROWS, COLUMNS = 128, 512  # a buffer's height and width are multiples of these
 TALL, WIDE = 4, 16  # a patch of the convolution: rows and columns that one row of its matrix product gives
 PROBABILITY = 256.0  # what float16 holds for 1

@@ -84,9 +84,7 @@ def convolve(
         total = tl.zeros([DOWN * ACROSS, TALL * WIDE], dtype=tl.float32)
         for read in range(n_read):
             total = _times(
-                tl.load(at + read * row_stride),
-                tl.load(at_weights + read * (WINDOW * TALL * WIDE)),
-                total,
+                tl.load(at + read * row_stride), tl.load(at_weights + read * (WINDOW * TALL * WIDE)), total
             )
         at_rows, at_columns = down[:, None] + cell // WIDE, across[:, None] + cell % WIDE
         tl.store(out + start + at_rows * row_stride + at_columns, _narrowed(total, out.dtype.element_ty))

@@ -1,10 +1,14 @@
 """The hooked model: embedding, blocks, unembedding, with TransformerLens hook names.
 
-Owns the residual stream; attention.py owns what happens inside a layer's attention. Differs from
-TransformerLens in one name: `hook_attn_scores` is taken before the mask (theirs: after it).
+Owns the residual stream; attention.py owns what happens inside a layer's attention. Owns too what
+TransformerLens's `ActivationCache` asks of a model and its cache beside hooks, under its names: sums are
+exact, directions of tokens have the final norm's gain in them, which is not folded into the weights. Differs
+from TransformerLens in one name: `hook_attn_scores` is taken before the mask (theirs: after it).
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,13 +22,139 @@ from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
-from mta_viz.model.hooking import HookedRootModule, HookPoint, listened
-from mta_viz.model.intact import hooked, some_of, weights_of
-from mta_viz.model.lens import LensNames
+from mta_viz.model.hooking import HookedRootModule, HookPoint, hooked, listened, some_of, weights_of
 from mta_viz.model.ops import Resid
 from mta_viz.model.plans import Plan
 from mta_viz.model.turns import TurnLock, pause
 from mta_viz.tokenizers.base import Tokenizer
+
+
+@dataclass(frozen=True)
+class LensConfig:
+    """The model's sizes under TransformerLens's names."""
+
+    n_layers: int
+    n_heads: int
+    n_key_value_heads: int
+    d_model: int
+    d_head: int
+    d_mlp: int
+    d_vocab: int
+    n_ctx: int
+    device: torch.device
+    dtype: torch.dtype
+    normalization_type: str = "RMS"
+    act_fn: str = "silu"
+    gated_mlp: bool = True
+    attn_only: bool = False
+    positional_embedding_type: str = "rotary"
+
+
+_SCALE = re.compile(r"(blocks\.\d+\.)?(ln1|ln2|ln_final)\.hook_scale")
+_BY_PART = re.compile(r"(blocks\.\d+)\.(attn\.hook_result|mlp\.hook_post)")
+
+
+class LensCache(dict[str, Tensor]):
+    """Activations by hook name, and on demand what follows from them and has no hook point of its own.
+
+    That is `hook_scale` of each norm, `attn.hook_result` (what each head adds) and `mlp.hook_post` (neurons);
+    they are not among the keys.
+    """
+
+    def __init__(self, cache: dict[str, Tensor], model: Any) -> None:
+        super().__init__(cache)
+        self.model = model
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        """As of any dict; what follows is there."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __missing__(self, name: Any) -> Tensor:
+        text = name if isinstance(name, str) else ""
+        with torch.no_grad():
+            if match := _SCALE.fullmatch(text):
+                return self._scale(match[1] or "", match[2])
+            if match := _BY_PART.fullmatch(text):
+                return self._by_part(match[1], match[2])
+        raise KeyError(name)
+
+    def _scale(self, place: str, norm: str) -> Tensor:
+        """What a norm divides by, [..., 1]."""
+        last = f"blocks.{self.model.config.n_layers - 1}.hook_resid_post"
+        resid = {"ln1": f"{place}hook_resid_pre", "ln2": f"{place}hook_resid_mid", "ln_final": last}
+        x = self[resid[norm]]
+        return (x.float().pow(2).mean(-1, keepdim=True) + self.model.config.norm_eps).sqrt().to(x.dtype)
+
+    def _by_part(self, place: str, part: str) -> Tensor:
+        """What each head adds, [..., head, d_model], or the neurons, [..., d_mlp]."""
+        by_head = part.startswith("attn")
+        source = self[f"{place}.attn.hook_z_gated" if by_head else f"{place}.ln2.hook_normalized"]
+        block = self.model.get_submodule(place)
+        if by_head:
+            return torch.einsum("...hd,hdm->...hm", source, block.attn.output_by_head)
+        return block.mlp.neurons((source * block.ln2.weight * block.ln2.factor).to(source.dtype))
+
+
+class LensNames:
+    """A base of `HookedMTA`, which has the attributes that are read here."""
+
+    config: ModelConfig
+    embed: Any
+    unembed: Any
+    blocks: Any
+    ln_final: Any
+    tokenizer: Any
+
+    def run_with_cache(self, *arguments: Any, **options: Any) -> tuple[Any, LensCache]:
+        """As `HookedRootModule` has it; the cache gives what follows from it as well."""
+        output, cache = super().run_with_cache(*arguments, **options)  # type: ignore[misc]
+        return output, LensCache(cache, self)
+
+    @property
+    def cfg(self) -> LensConfig:
+        """Sizes and settings."""
+        own, weight = self.config, self.embed.weight
+        heads = own.n_heads, own.n_kv_heads
+        sizes = own.d_model, own.d_head, own.d_mlp, own.vocab_size, own.n_ctx
+        return LensConfig(own.n_layers, *heads, *sizes, weight.device, weight.dtype)
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model vocab"]:
+        """The unembedding; of a tied model the embedding."""
+        return (self.embed if self.unembed is None else self.unembed).weight.T
+
+    @property
+    def b_U(self) -> Float[Tensor, " vocab"]:
+        """The unembedding has no bias."""
+        return torch.zeros(self.config.vocab_size, dtype=self.W_U.dtype, device=self.W_U.device)
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is one token. Raises PromptError for any other."""
+        if self.tokenizer is None:
+            raise PromptError("this model came without its tokenizer; give ids")
+        ids = [one for one in self.tokenizer.encode(text).ids if one != self.tokenizer.bos_id]
+        if len(ids) != 1:
+            raise PromptError(f"{text!r} is {len(ids)} tokens here; expected one, or give its id")
+        return ids[0]
+
+    def tokens_to_residual_directions(self, tokens: Any) -> Float[Tensor, "*axes d_model"]:
+        """What the normed residual stream is multiplied by for the logits of `tokens`: a text, id or ids."""
+        ids = self.to_single_token(tokens) if isinstance(tokens, str) else tokens
+        return self.W_U.T[torch.as_tensor(ids, device=self.W_U.device)] * self.ln_final.weight
+
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Float[Tensor, " d_model"]:
+        """What the biases of the layers before `layer` add, with its attention's where `mlp_input`."""
+        attended = [block.attn.wo.bias for block in [*self.blocks][: layer + mlp_input]]
+        wide = [block.mlp.w2.bias for block in [*self.blocks][:layer]] if include_mlp_biases else []
+        none = torch.zeros(
+            self.config.d_model, dtype=self.embed.weight.dtype, device=self.embed.weight.device
+        )
+        return sum((bias for bias in (*attended, *wide) if bias is not None), none)
 
 
 class RMSNorm(nn.Module):

@@ -12,8 +12,7 @@ from jaxtyping import Float
 from mta_viz.analysis.attention.maps import AttentionMap, Pooled
 from mta_viz.plots import theme
 from mta_viz.plots.parts import Number, Parts
-from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.labels import split_characters
+from mta_viz.tokenizers.base import Tokens, split_characters
 
 MAX_SVG_MARKERS = 1000
 MAX_TARGET_CELLS = 256

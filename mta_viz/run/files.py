@@ -1,7 +1,7 @@
 """A run as one safetensors file: written whole or not at all, read strictly, with its size known before.
 
 The file holds `tokens`, `residuals` and the maps that were asked for, under their hooks' names, and a
-description (`about.py`) with the digest of all of it. Nothing in it is executed.
+description (`trace.py`) with the digest of all of it. Nothing in it is executed.
 """
 
 import hashlib
@@ -22,12 +22,11 @@ from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.types import dtype_name
 from mta_viz.errors import FileError, MtaVizError, PromptError
-from mta_viz.model.intact import some_of, weights_of
+from mta_viz.model.hooking import some_of, weights_of
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import printable, size_text
-from mta_viz.run.about import About, Place, from_header
-from mta_viz.run.trace import StoredTrace, Trace
+from mta_viz.run.trace import About, Place, StoredTrace, Trace, from_header
 from mta_viz.run.tracing import operated
 from mta_viz.tokenizers.base import Tokens
 

@@ -15,8 +15,7 @@ from mta_viz.checkpoint import door
 from mta_viz.checkpoint.validate import from_lines
 from mta_viz.errors import PromptError
 from mta_viz.tasks.facts import DEPTHS, NeedleSample, Task, in_turn
-from mta_viz.tasks.needles import NEEDLES, NeedleTask
-from mta_viz.tasks.pairs import PairsTask
+from mta_viz.tasks.needles import NEEDLES, NeedleTask, PairsTask
 from mta_viz.tasks.written import WrittenSample, WrittenTask
 from mta_viz.tokenizers.base import Tokenizer
 

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mta_viz.checkpoint.basing import read_model
+from mta_viz.checkpoint.relatives import read_model
 from mta_viz.errors import MemoryFullError, MtaVizError, PromptError, TooLongError
 from mta_viz.model.attention import Attention, QueryKeyValue, smaller_slabs
 from mta_viz.model.backends import Backend
@@ -29,20 +29,22 @@ from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.model.turns import pause
 from mta_viz.printed import size_text
-from mta_viz.run.cost import FLOAT_BYTES, capture_bytes, hooks_bytes, multiply_adds
 from mta_viz.run.devices import (
+    FLOAT_BYTES,
+    capture_bytes,
     check_fits,
     checked_device,
     conversion,
     free_bytes,
+    hooks_bytes,
     in_turns,
     is_out_of_memory,
+    multiply_adds,
     run_seconds,
     set_threads,
 )
 from mta_viz.run.trace import Trace, check_unhooked
-from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.pasted import tokens_from_ids
+from mta_viz.tokenizers.base import Tokens, tokens_from_ids
 
 T = TypeVar("T")
 Progress = Callable[[float], None]

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mta_viz.errors import ConfigError
-from mta_viz.tasks.sources import stream_seed
+from mta_viz.tasks.words import stream_seed
 
 OUTPUTS = ("all", "first", "last")
 

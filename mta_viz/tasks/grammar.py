@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from mta_viz.tasks.sources import word_lists
+from mta_viz.tasks.words import word_lists
 
 WORDS = word_lists("grammar")["words"]
 SHAPES = word_lists("grammar")["shapes"]

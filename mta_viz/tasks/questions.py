@@ -1,7 +1,7 @@
 """Questions about a small story whose facts are spread through distracting text, after BABILong.
 
 Owns where facts go, the gold spans, the token budget and the scoring of answers; stories.py makes up
-facts and questions, haystack.py owns the text between. Usable with any tokenizer; a sample depends on
+facts and questions, facts.py owns the text between. Usable with any tokenizer; a sample depends on
 the task, the tokenizer and the seed alone, and its story on the task's name and the seed.
 """
 
@@ -14,10 +14,9 @@ from functools import cache, partial
 from typing import Literal
 
 from mta_viz.errors import PromptError
-from mta_viz.tasks.facts import answer_ids
-from mta_viz.tasks.haystack import Piece, exactly, fill, haystack_sentences, sentence_piece
-from mta_viz.tasks.sources import stream_seed
+from mta_viz.tasks.facts import Piece, answer_ids, exactly, fill, haystack_sentences, sentence_piece
 from mta_viz.tasks.stories import LABELS, OBJECTS, PEOPLE, PLACES, TASKS, Story, make_story
+from mta_viz.tasks.words import stream_seed
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 CUE = " Answer:"  # the question ends with it: the answer comes next

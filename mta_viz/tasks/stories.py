@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from mta_viz.tasks.sources import stream_seed, word_lists
+from mta_viz.tasks.words import stream_seed, word_lists
 
 Verb = Literal["move", "take", "drop", "give", "lies"]
 QuestionKind = Literal["person", "object", "before", "neighbour", "giver", "receiver", "given"]
@@ -37,11 +37,7 @@ _VERBS: dict[str, dict[Verb, int]] = {  # how often each happens, where it can
 }
 _ASKED: dict[str, QuestionKind] = {"qa1": "person", "qa2": "object", "qa3": "before", "qa4": "neighbour"}
 # Places in a gift's words: of the two in the question, and the answer.
-_GIFT: dict[QuestionKind, tuple[int, ...]] = {
-    "giver": (1, 2, 0),
-    "receiver": (0, 1, 2),
-    "given": (0, 2, 1),
-}
+_GIFT: dict[QuestionKind, tuple[int, ...]] = {"giver": (1, 2, 0), "receiver": (0, 1, 2), "given": (0, 2, 1)}
 _SENTENCES, _QUESTIONS = word_lists("stories")["facts"], word_lists("stories")["questions"]
 _STEP = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
 _OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}

@@ -13,9 +13,8 @@ from typing import Any
 from mta_viz.checkpoint import door
 from mta_viz.errors import FileError, PromptError
 from mta_viz.printed import printable
-from mta_viz.tokenizers.base import Tokenizer, Tokens
-from mta_viz.tokenizers.beside import settings_beside, token_text
-from mta_viz.tokenizers.pasted import tokens_from_ids
+from mta_viz.tokenizers.base import Tokenizer, Tokens, tokens_from_ids
+from mta_viz.tokenizers.loading import settings_beside, token_text
 
 TEMPLATE = "chat_template.jinja"
 _PROGRAM = Path(__file__).with_name("chat_rendering.py")

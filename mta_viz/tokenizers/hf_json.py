@@ -9,9 +9,17 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import LabelledOnce, Tokens
-from mta_viz.tokenizers.labels import label, label_bytes, unnamed
-from mta_viz.tokenizers.spans import spans_of_bytes, spans_of_offsets, utf8, with_bos
+from mta_viz.tokenizers.base import (
+    LabelledOnce,
+    Tokens,
+    label,
+    label_bytes,
+    spans_of_bytes,
+    spans_of_offsets,
+    unnamed,
+    utf8,
+    with_bos,
+)
 
 _BOS_NAMES = ("<BOS>", "<bos>", "<s>", "<|begin_of_text|>", "<|bos|>", "<|startoftext|>", "[BOS]")
 _EOS_NAMES = ("<EOS>", "<eos>", "</s>", "<|end_of_text|>", "<|eos|>", "<|endoftext|>", "[EOS]")

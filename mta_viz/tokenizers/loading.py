@@ -1,24 +1,34 @@
 """From what params.json says about the tokenizer to a Tokenizer: finds and opens the file.
 
-Each kind's own file knows its format; this one knows paths and messages. What a library makes of a file it
-makes in a process of its own: see fenced.py.
+Each kind's own file knows its format; this one knows paths and messages, and what a Hugging Face folder
+or a GGUF file says beside its tokenizer. What a library makes of a file it makes in a process of its own:
+see worker.py.
+
+The file a user gave for a model whose own cannot be opened is found again while it is there: a small record
+a model in the folder `MTA_VIZ_TOKENIZERS` names, by default `mta_viz-tokenizers` in the user's cache folder.
+Nothing of it is needed for a run: where the folder cannot be written, the file is given again.
 """
 
+import hashlib
+import json
+import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from mta_viz.checkpoint import door
 from mta_viz.errors import FileError, TokenizerError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.tokenizers.beside import settings_beside, token_text
-from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.tokenizers.char import CharTokenizer
-from mta_viz.tokenizers.fenced import FencedTokenizer, fenced
-from mta_viz.tokenizers.given import remembered
+from mta_viz.tokenizers.builtin import BytesTokenizer, CharTokenizer
+from mta_viz.tokenizers.gguf import read_header, tokenizer_file, vocabulary
+from mta_viz.tokenizers.worker import FencedTokenizer, fenced
 
+_TOKENS = "tokenizer.ggml.tokens"
+_IDS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+SETTINGS = "tokenizer_config.json"
 _MAX_FILE_BYTES = 1 << 28
 GGUF = "gguf"
 _WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."
@@ -36,7 +46,7 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
 
     `path` is the one written in params.json: a file in `folder`, or a path of the author's machine,
     of which only the base name is looked for there. `override` is the user's own choice and is then
-    the only file looked for; one given before (given.py) is taken where the checkpoint's own makes none.
+    the only file looked for; one given before is taken where the checkpoint's own makes none.
     char and bytes need no file; gguf is the vocabulary in the file of the model. Raises TokenizerError
     saying which file is wanted, where it was looked for and what to do.
     """
@@ -104,9 +114,6 @@ def _of_gguf(file: Path) -> Tokenizer:
 
 def gguf_tokenizer_file(file: Path) -> tuple[str, str, bytes]:
     """Kind, file name and bytes of the tokenizer whose vocabulary is in a GGUF file; else TokenizerError."""
-    from mta_viz.tokenizers.gguf_header import read_header
-    from mta_viz.tokenizers.gguf_vocabulary import tokenizer_file, vocabulary
-
     try:
         return tokenizer_file(vocabulary(read_header(file).metadata))
     except FileError as error:
@@ -151,3 +158,72 @@ def _read(name: str, wanted: str, candidates: list[Path | FileError]) -> tuple[P
     places = "; ".join(looked) or "nowhere, since params.json gives no path"
     message = f'The "{name}" tokenizer needs {wanted}. Looked for: {places}. {_WHAT_TO_DO}'
     raise TokenizerError(message, missing=missing)
+
+
+def settings_beside(folder: Path) -> Mapping[str, Any]:
+    """What a folder's tokenizer_config.json says, or a GGUF file; nothing where none can be read."""
+    try:
+        if folder.is_file():
+            return gguf_settings(read_header(folder).metadata)
+        settings = door.read_json(folder / SETTINGS, 16 * door.MIB)
+    except FileError:
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def gguf_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a GGUF file's metadata: chat template and special tokens."""
+    settings, tokens = {"chat_template": metadata.get("tokenizer.chat_template")}, metadata.get(_TOKENS, ())
+    for name, key in _IDS.items():
+        token_id = metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if type(token_id) is int and 0 <= token_id < len(tokens):
+            settings[f"{name}_token"] = tokens[token_id]
+    return settings
+
+
+def token_text(token: object) -> str | None:
+    """A token as settings write it: its text, or an object with it."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def given_folder() -> Path:
+    """Where files that users gave are kept. Raises RuntimeError for a user without a home."""
+    if named := os.environ.get("MTA_VIZ_TOKENIZERS"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mta_viz-tokenizers"
+
+
+def remember_given(model: Path, file: Path) -> None:
+    """From now on `file` is what `remembered` gives for the model; of a run folder, for all its steps."""
+    with suppress(OSError, RuntimeError):
+        _write(_record(model), json.dumps({"tokenizer": str(file.resolve())}).encode())
+
+
+def keep_given(model: Path, name: str, content: bytes) -> None:
+    """The same of an uploaded file, of which a copy is kept."""
+    with suppress(OSError, RuntimeError):
+        file = given_folder() / hashlib.sha256(content).hexdigest() / f"tokenizer{Path(name).suffix[:8]}"
+        _write(file, content)
+        remember_given(model, file)
+
+
+def remembered(model: Path) -> Path | None:
+    """The file given for the model, if there is one and it is still there."""
+    with suppress(FileError, OSError, RuntimeError, KeyError, TypeError, ValueError):
+        file = Path(door.read_json(_record(model))["tokenizer"])
+        return file if file.is_file() else None
+    return None
+
+
+def _record(model: Path) -> Path:
+    place = model.resolve()
+    run = place.parent.parent if place.parent.name == "checkpoints" else place
+    return given_folder() / f"{hashlib.sha256(os.fsencode(run)).hexdigest()[:20]}.json"
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    partial.write_bytes(content)
+    partial.replace(file)

@@ -7,8 +7,8 @@ finetune_loss.py's, prompts and text finetune_data.py's.
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,23 +20,22 @@ from torch import nn
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, read_adapter, write_adapter
-from mta_viz.checkpoint.basing import base_of
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.locate import sha256
-from mta_viz.checkpoint.merging import write_merged
+from mta_viz.checkpoint.native import write_merged
 from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.checkpoint.relatives import base_of
 from mta_viz.checkpoint.types import Checkpoint
 from mta_viz.errors import ConfigError, FileError
-from mta_viz.model.editing import edited
-from mta_viz.model.inserting import insert_mta
+from mta_viz.model.editing import edited, insert_mta
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.run.devices import check_fits, checked_device
 from mta_viz.run.tracing import Progress, load
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.training.finetune_data import FinetuneBatches, Text, held_out_samples, read_named, read_text
-from mta_viz.training.finetune_loss import FinetuneLoss
-from mta_viz.training.finetune_measure import (
+from mta_viz.training.finetune_loss import (
+    FinetuneLoss,
     Measured,
     base_words,
     change_words,
@@ -45,14 +44,7 @@ from mta_viz.training.finetune_measure import (
     right_answers,
 )
 from mta_viz.training.finetune_settings import FinetuneConfig
-from mta_viz.training.recipe import (
-    PROGRESS_FILE,
-    Batches,
-    Extras,
-    Recipe,
-    loss_curve,
-    write_history,
-)
+from mta_viz.training.recipe import PROGRESS_FILE, Batches, Extras, Recipe, loss_curve, write_history
 from mta_viz.training.trainer import (
     Loss,
     Prefetched,
@@ -154,15 +146,10 @@ class FinetuneRecipe(Recipe):
         """What the base does."""
         return measure(self.base, self.samples, self.text.held_out)
 
-    @contextmanager
-    def batches(self, device: torch.device) -> Iterator[Batches]:
+    def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
         """Made ahead in a thread, which ends with the context."""
         tokenizer = check_vocabulary(self.base, self.base.tokenizer)
-        ahead = Prefetched(FinetuneBatches(self.config, tokenizer, self.text, self.task), device)
-        try:
-            yield ahead
-        finally:
-            ahead.close()
+        return closing(Prefetched(FinetuneBatches(self.config, tokenizer, self.text, self.task), device))
 
     def loss(self) -> Loss:
         """Answers, and what keeps the base as it was."""
@@ -179,7 +166,8 @@ class FinetuneRecipe(Recipe):
     def identity(self) -> dict[str, Any]:
         """The settings, with the base and the text themselves in place of their paths."""
         text = (self.text.training or ()) + tuple(self.text.held_out.values())
-        data = {"base": self.about.sha256, "corpus": [hash_of(part) for part in text]}
+        digests = [hashlib.blake2b(part.encode(), digest_size=8).hexdigest() for part in text]
+        data = {"base": self.about.sha256, "corpus": digests}
         if isinstance(self.task, WrittenTask):
             data["task"] = self.task.digest
         return dataclasses.asdict(self.config) | data
@@ -359,11 +347,6 @@ def _duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / (3600 if unit == 'hours' else 60):.3g} {unit}"
     return f"{seconds:.0f} seconds"
-
-
-def hash_of(text: str) -> str:
-    """A short digest of a text."""
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _accuracy_so_far(out: Path) -> list[tuple[int, int, int]]:

@@ -16,11 +16,9 @@ from torch.nn.utils.rnn import pad_sequence
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.run.named_tasks import read_task
 from mta_viz.tasks import grammar
-from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, KNOWN_NUMBERS
 from mta_viz.tasks.facts import DEPTHS, Depth, NeedleSample, Task, in_turn
-from mta_viz.tasks.needles import NEEDLES, NeedleTask
-from mta_viz.tasks.pairs import HELD_OUT, KNOWN, PairsTask, Words
-from mta_viz.tasks.sources import stream_seed
+from mta_viz.tasks.needles import HELD_OUT, KNOWN, NEEDLES, NeedleTask, PairsTask, Words
+from mta_viz.tasks.words import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, KNOWN_NUMBERS, stream_seed
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.training.finetune_settings import JSONL, FinetuneConfig

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from mta_viz.checkpoint import door
 from mta_viz.config import DTYPES
 from mta_viz.errors import ConfigError
-from mta_viz.tasks.pairs import MAX_SIDE
+from mta_viz.tasks.needles import MAX_SIDE
 from mta_viz.training.settings import RunSettings
 
 TRAINED = ("kernels", "kernels+norms", "norms", "all")
@@ -75,12 +75,7 @@ class FinetuneConfig(RunSettings):
 
     def problems(self) -> list[str]:
         """Those of every run, of the words, of layers and sizes, and of the two losses together."""
-        return [
-            *super().problems(),
-            *self._word_problems(),
-            *self._size_problems(),
-            *self._loss_problems(),
-        ]
+        return [*super().problems(), *self._word_problems(), *self._size_problems(), *self._loss_problems()]
 
     def _word_problems(self) -> list[str]:
         choices = {"train": TRAINED, "keep": KEPT, "dtype": DTYPES}

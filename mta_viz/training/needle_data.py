@@ -21,10 +21,16 @@ from tokenizers import Tokenizer as Library
 from mta_viz.checkpoint import door
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks import grammar
-from mta_viz.tasks.cities import HELD_OUT_CITIES, KNOWN_CITIES, KNOWN_NUMBERS, is_held_out, made_up_cities
-from mta_viz.tasks.haystack import split_sentences
+from mta_viz.tasks.facts import split_sentences
 from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE
-from mta_viz.tasks.sources import stream_seed
+from mta_viz.tasks.words import (
+    HELD_OUT_CITIES,
+    KNOWN_CITIES,
+    KNOWN_NUMBERS,
+    is_held_out,
+    made_up_cities,
+    stream_seed,
+)
 from mta_viz.tokenizers.hf_json import JsonTokenizer
 from mta_viz.training.settings import NeedleConfig
 from mta_viz.training.trainer import Batch

@@ -278,10 +278,7 @@ def initial_model(config: ModelConfig, seed: int, device: torch.device | str) ->
 
 
 def write_history(
-    path: Path,
-    config: ModelConfig,
-    history: Sequence[training.Snapshot],
-    dtype: torch.dtype = FILE_DTYPE,
+    path: Path, config: ModelConfig, history: Sequence[training.Snapshot], dtype: torch.dtype = FILE_DTYPE
 ) -> None:
     """Write every kernel as [snapshot, *shape in the checkpoint file]; `steps` is in the metadata.
 

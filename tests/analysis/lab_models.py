@@ -1,7 +1,7 @@
 """A tiny needle model for the labs' tests: random weights, bytes as tokens."""
 
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer
 from tests.tiny_models import FULL, config, random_weights
 
 

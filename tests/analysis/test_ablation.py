@@ -32,7 +32,7 @@ from mta_viz.model.interventions import AblateHead, BypassGate, KernelToIdentity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.tracing import capture, score
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer
 from tests.tiny_models import FULL, config, random_weights
 
 PROMPT = "Hello, hell"

@@ -10,7 +10,7 @@ from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import Trace, capture
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer
 
 SHAPES = ModelConfig(
     d_model=64, n_layers=1, n_heads=2, n_kv_heads=2, d_head=8, d_mlp=16, vocab_size=258,

@@ -26,8 +26,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import Trace, capture
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer, CharTokenizer
 from tests.analysis.lab_models import byte_model
 from tests.tiny_models import config, random_weights
 

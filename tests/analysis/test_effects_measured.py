@@ -27,7 +27,7 @@ from mta_viz.run.named_tasks import series_of
 from mta_viz.run.tracing import score
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer
 from tests.tiny_models import random_weights
 
 CONFIG = ModelConfig(

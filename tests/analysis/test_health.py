@@ -11,7 +11,7 @@ from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer
 
 
 def model(**mta: object) -> HookedMTA:

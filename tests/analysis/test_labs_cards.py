@@ -13,7 +13,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.intervals import accuracy_interval, paired_change_interval
 from mta_viz.tasks.needles import NeedleTask
-from mta_viz.training.finetune_measure import Measured, compared
+from mta_viz.training.finetune_loss import Measured, compared
 
 CELL = {"n_needles": 4, "length": 512, "depth": 50, "scores": {"all": {"right": 3, "n": 4, "accuracy": 0.75}}}
 NEEDLES = {"task": "needle", "sha256": "a", "needles": {"seed": 0, "cells": [CELL]}}

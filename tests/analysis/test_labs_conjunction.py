@@ -30,9 +30,8 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.intervals import mean_interval
-from mta_viz.tasks.pairs import PairsTask
-from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tasks.needles import PairsTask
+from mta_viz.tokenizers.builtin import BytesTokenizer, CharTokenizer
 
 A, B = 2.0, 3.0  # the score of a key that holds the first word, and of one that holds the second
 

@@ -34,7 +34,7 @@ from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import generate, score
 from mta_viz.tasks.intervals import accuracy_interval, paired_change_interval
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer
 from tests.tiny_models import TWO_HEADS
 
 SWEEP = Sweep((1, 2), (300,), (0, 100), samples=3)

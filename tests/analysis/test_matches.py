@@ -24,7 +24,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import CharTokenizer
 from tests.tiny_models import random_weights
 
 IDS = (5, 2, 9, 5, 7, 2, 5, 1, 9, 5, 2)

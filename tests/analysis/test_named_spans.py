@@ -12,7 +12,7 @@ from mta_viz.analysis.attention.spans import MAX_PATTERN, Span, find, needle_spa
 from mta_viz.errors import PromptError
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer
 
 # "The cat sat": three tokens after BOS, spaces at the front
 CATS = Tokens(

@@ -29,7 +29,7 @@ from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture, generate
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import CharTokenizer
 from tests.analysis.lab_models import byte_model
 from tests.tiny_models import FULL, config, random_weights, write_models
 

@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import expect
 from pypdf import PdfReader
 
-from mta_viz.exporting.carriers import read
+from mta_viz.exporting.provenance import read
 from tests.browser.looking import settle, wait_for_map
 
 pytestmark = pytest.mark.browser

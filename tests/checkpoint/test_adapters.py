@@ -18,12 +18,10 @@ from mta_viz.checkpoint.adapter import (
     read_adapter,
     write_adapter,
 )
-from mta_viz.checkpoint.basing import base_of, read_model
 from mta_viz.checkpoint.layout import kernel_entries
-from mta_viz.checkpoint.merging import write_merged
-from mta_viz.checkpoint.native import write_kernels, write_native
+from mta_viz.checkpoint.native import write_kernels, write_merged, write_native
 from mta_viz.checkpoint.reading import find_checkpoints, read_checkpoint, read_summary
-from mta_viz.checkpoint.relatives import relatives
+from mta_viz.checkpoint.relatives import base_of, read_model, relatives
 from mta_viz.config import MTAOptions
 from mta_viz.errors import CheckpointError, PromptError
 from mta_viz.run.tracing import capture

@@ -11,7 +11,7 @@ import pytest
 
 from mta_viz.checkpoint.reading import read_checkpoint, read_summary
 from mta_viz.errors import CheckpointError, FileError
-from mta_viz.tokenizers.gguf_header import MOST_STRINGS, read_header
+from mta_viz.tokenizers.gguf import MOST_STRINGS, read_header
 from tests.gguf_files import random_arrays, sizes, write_gguf
 
 HUGE = 2**60

@@ -9,10 +9,10 @@ import torch
 from cli_support import CONFIG, assert_refused
 
 from mta_viz.checkpoint.adapter import read_adapter, write_adapter
-from mta_viz.checkpoint.basing import base_of, read_model
 from mta_viz.checkpoint.lingua import write_lingua
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.checkpoint.relatives import base_of, read_model
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import MTAOptions
 from tests.tiny_models import random_weights

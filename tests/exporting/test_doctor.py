@@ -9,7 +9,7 @@ import pytest
 from mta_viz.cli import build_parser, main
 from mta_viz.exporting import doctor, pictures
 from mta_viz.exporting.doctor import Diagnosis, diagnose, port_problem
-from mta_viz.places import ASSETS
+from mta_viz.version import ASSETS
 
 
 def of(diagnosis: Diagnosis, name: str) -> list[doctor.Check]:

@@ -4,8 +4,7 @@ import pytest
 
 import mta_viz
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.again import make_again
-from mta_viz.exporting.provenance import provenance_of
+from mta_viz.exporting.provenance import make_again, provenance_of
 from mta_viz.figures import figure
 from tests.tiny_models import write_models
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as some
 from pypdf import PdfReader
 
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting import carriers
-from mta_viz.exporting.carriers import embed, read
+from mta_viz.exporting import provenance as carriers
 from mta_viz.exporting.pictures import PX_PER_MM, has_scales, in_greys, sized
-from mta_viz.exporting.provenance import Provenance, RunOf, from_text
+from mta_viz.exporting.provenance import Provenance, RunOf, embed, from_text, read
 from mta_viz.exporting.saved import Choices, Saved, all_files, laid_out, picture, zipped
 
 ODD = "</script></metadata><b>$x$ \\ عربي 😀 & ]]> %PDF"

@@ -8,8 +8,7 @@ import pytest
 import mta_viz
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.exporting import report_sections
-from mta_viz.exporting.again import make_again
-from mta_viz.exporting.carriers import read
+from mta_viz.exporting.provenance import make_again, read
 from mta_viz.exporting.report import Report, report
 from tests.tiny_models import write_models
 

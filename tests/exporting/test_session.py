@@ -9,11 +9,9 @@ import pytest
 from pypdf import PdfReader
 
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting import session as module
-from mta_viz.exporting.carriers import read
-from mta_viz.exporting.provenance import Provenance, from_text, many_text
-from mta_viz.exporting.saved import Choices, Saved, one_pdf, together
-from mta_viz.exporting.session import Session, read_session, session_bytes
+from mta_viz.exporting import saved as module
+from mta_viz.exporting.provenance import Provenance, from_text, many_text, read
+from mta_viz.exporting.saved import Choices, Saved, Session, one_pdf, read_session, session_bytes, together
 
 VIEW = {"ck": "tiny", "p": "<b> عربي"}
 
@@ -49,7 +47,7 @@ def archived(name: str, content: str) -> bytes:
     return written.getvalue()
 
 
-GOOD = {"format": module.FORMAT, "page": "Attention", "view": VIEW, "prompt": None, "sha256": ""}
+GOOD = {"format": module.SESSION_FORMAT, "page": "Attention", "view": VIEW, "prompt": None, "sha256": ""}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +79,7 @@ def test_what_is_no_session_is_refused(content, says):
 
 
 def test_a_bomb_is_not_unpacked(monkeypatch):
-    monkeypatch.setattr(module, "MAX_BYTES", 50)
+    monkeypatch.setattr(module, "MAX_SESSION", 50)
     with pytest.raises(MtaVizError, match="larger than"):
         read_session(session_bytes(Session("Attention", VIEW), []))
 

@@ -18,8 +18,7 @@ from mta_viz.analysis.cause.effects import Effect, Effects, Estimate, without, w
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.exporting.again import make_again
-from mta_viz.exporting.provenance import Provenance, RunOf, from_text, provenance_of
+from mta_viz.exporting.provenance import Provenance, RunOf, from_text, make_again, provenance_of
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Drawn, Source, drawn
 from mta_viz.figures.cause import OLDER, NeededKernels, Sweep

@@ -16,8 +16,7 @@ from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.again import make_again
-from mta_viz.exporting.provenance import Provenance, RunOf, from_text, provenance_of
+from mta_viz.exporting.provenance import Provenance, RunOf, from_text, make_again, provenance_of
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source, beside
 from mta_viz.figures.compare import OLDER, side_names

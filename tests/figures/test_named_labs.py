@@ -34,10 +34,9 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.intervals import accuracy_interval
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
-from mta_viz.tasks.pairs import PairsTask, make_pairs_sample
+from mta_viz.tasks.needles import NeedleTask, PairsTask, make_needle_sample, make_pairs_sample
 from mta_viz.tasks.questions import QuestionTask
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import CharTokenizer
 from tests.analysis.lab_models import byte_model
 from tests.analysis.test_labs_cards import rows
 from tests.figures.checked import assert_plotly_takes_it

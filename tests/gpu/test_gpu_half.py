@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mta_viz.analysis.labs.blocks import evaluate_blocks
-from mta_viz.model import kernel_gradient, ops
+from mta_viz.model import ops
 from mta_viz.run import tracing
 from mta_viz.tasks.blocks import BlockTask
 
@@ -39,10 +39,8 @@ def test_the_shipped_model_keeps_its_error(dtype):
 @pytest.mark.parametrize(("c_q", "c_k", "pad_left"), [(2, 9, 4), (6, 11, 5), (1, 3, 2)])
 def test_training_uses_the_fast_gradient_and_it_is_that_of_conv2d(monkeypatch, c_q, c_k, pad_left):
     """cuDNN's TF32, whose 10-bit products would hide or fake a difference, is off for both."""
-    fast, calls = kernel_gradient.key_query_convolution, []
-    monkeypatch.setattr(
-        kernel_gradient, "key_query_convolution", lambda *given: calls.append(given) or fast(*given)
-    )
+    fast, calls = ops.trainable_convolution, []
+    monkeypatch.setattr(ops, "trainable_convolution", lambda *given: calls.append(given) or fast(*given))
     generator = torch.Generator().manual_seed(0)
     shapes = (2, 3, 130, 130), (3, c_q, c_k)
     maps, kernel = (torch.randn(shape, generator=generator).cuda().requires_grad_() for shape in shapes)

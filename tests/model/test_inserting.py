@@ -12,10 +12,9 @@ from safetensors.numpy import load_file
 
 import mta_viz
 from mta_viz.errors import ConfigError
-from mta_viz.model.editing import edited
-from mta_viz.model.inserting import OPEN_GATE, insert_mta
+from mta_viz.model.editing import OPEN_GATE, edited, insert_mta
 from mta_viz.model.interventions import AblateHead
-from mta_viz.run.inserted import logit_change
+from mta_viz.run.scoring import logit_change
 
 NEEDLE = Path(__file__).parents[2] / "assets" / "needle-transformer"
 IDS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mta_viz.model.kernel_gradient import key_query_convolution
+from mta_viz.model.ops import trainable_convolution
 
 
 def by_conv2d(maps: torch.Tensor, kernel: torch.Tensor, pad_left: int) -> torch.Tensor:
@@ -22,7 +22,7 @@ def test_values_and_gradients_equal_those_of_conv2d(n_queries, n_keys, c_q, c_k,
     kernel = torch.randn(3, c_q, c_k, generator=generator)
     upstream = torch.randn(2, 3, n_queries, n_keys, generator=generator)
     results = []
-    for convolve in (by_conv2d, key_query_convolution):
+    for convolve in (by_conv2d, trainable_convolution):
         leaves = maps.clone().requires_grad_(), kernel.clone().requires_grad_()
         out = convolve(*leaves, pad_left)
         results.append((out.detach(), *torch.autograd.grad(out, leaves, upstream)))
@@ -34,4 +34,4 @@ def test_finite_differences():
     generator = torch.Generator().manual_seed(1)
     maps = torch.randn(1, 2, 4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
     kernel = torch.randn(2, 2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda m, k: key_query_convolution(m, k, 1), (maps, kernel), atol=1e-4)
+    assert torch.autograd.gradcheck(lambda m, k: trainable_convolution(m, k, 1), (maps, kernel), atol=1e-4)

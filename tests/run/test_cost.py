@@ -5,7 +5,7 @@ import torch
 
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.attention import SLAB_CELLS
-from mta_viz.run import cost, devices
+from mta_viz.run import devices
 
 # one layer in which everything is small enough to count
 TINY = ModelConfig(d_model=4, n_layers=1, n_heads=2, n_kv_heads=1, d_head=2, d_mlp=5, vocab_size=7)
@@ -37,12 +37,12 @@ def test_multiply_adds_of_a_plain_layer():
     # a token: queries and output 2 * 4*4, keys and values 2 * 4*2, MLP 3 * 4*5, unembedding 4*7
     per_token = 32 + 16 + 60 + 28
     # a cell: scores 2, values 2, softmax 20; of 3 tokens 1 + 2 + 3 cells a head
-    assert cost.multiply_adds(TINY, 3) == 3 * per_token + 2 * 6 * (2 + 2 + 20)
+    assert devices.multiply_adds(TINY, 3) == 3 * per_token + 2 * 6 * (2 + 2 + 20)
 
 
 def test_kernels_add_their_taps_and_heads_to_every_cell():
     kernels = ModelConfig(**{**vars(TINY), "mta": KERNELS})
-    added = cost.multiply_adds(kernels, 3) - cost.multiply_adds(TINY, 3)
+    added = devices.multiply_adds(kernels, 3) - devices.multiply_adds(TINY, 3)
     assert added == 2 * 6 * (2 * 3 + 3 * 3 + 2 + 2)
 
 
@@ -56,7 +56,7 @@ def test_a_small_run_takes_one_thread_and_a_large_one_the_machines_own_even_afte
 
 
 def test_a_batch_counts_as_one_run(threads):
-    alone = devices.SMALL_RUN / cost.multiply_adds(TINY, 8)
+    alone = devices.SMALL_RUN / devices.multiply_adds(TINY, 8)
     devices.set_threads(TINY, 8, batch=int(alone))
     assert threads.now == 1
     devices.set_threads(TINY, 8, batch=int(alone) + 1)
@@ -70,15 +70,15 @@ def test_threads_are_left_alone_when_they_are_right(threads):
 
 def test_a_gpus_slabs_are_larger():
     n_tokens = 4096  # more cells than any slab holds
-    maps = cost.FLOAT_BYTES * cost.LIVE_MAPS * (SLAB_CELLS["cuda"] - SLAB_CELLS["cpu"])
-    on_cpu = cost.capture_bytes(LARGE, n_tokens)
+    maps = devices.FLOAT_BYTES * devices.LIVE_MAPS * (SLAB_CELLS["cuda"] - SLAB_CELLS["cpu"])
+    on_cpu = devices.capture_bytes(LARGE, n_tokens)
     for device in ("cuda", "mps"):
-        assert cost.capture_bytes(LARGE, n_tokens, device) - on_cpu == maps
+        assert devices.capture_bytes(LARGE, n_tokens, device) - on_cpu == maps
 
 
 def test_a_capture_grows_linearly_once_a_slab_is_full():
     def grows(n_tokens: int) -> int:
-        return cost.capture_bytes(LARGE, 2 * n_tokens) - cost.capture_bytes(LARGE, n_tokens)
+        return devices.capture_bytes(LARGE, 2 * n_tokens) - devices.capture_bytes(LARGE, n_tokens)
 
     full = int((SLAB_CELLS["cpu"] / LARGE.n_heads) ** 0.5) + 1  # tokens whose whole map is a slab
     per_token = 4 * ((LARGE.n_layers + 1) * 256 + 4 * 256 + 3 * 1024)
@@ -91,8 +91,8 @@ def test_a_capture_grows_linearly_once_a_slab_is_full():
 def test_a_step_of_training_goes_back_through_the_layers_that_kernels_reach():
     # a layer keeps 12 widths of 4 and 4 of 5 a token, and a map a head; text of 2 tokens has logits, 3 times
     kept = 2 * (3 * 68 + 2 * 9) + (2 * 68 + 2 * 4)
-    step = cost.kernel_training(TINY, 0, (2, 3), (1, 2))
+    step = devices.kernel_training(TINY, 0, (2, 3), (1, 2))
     assert step.n_bytes == 4 * (kept + 3 * 2 * 7)
-    forward = 2 * cost.multiply_adds(TINY, 3) + cost.multiply_adds(TINY, 2)
+    forward = 2 * devices.multiply_adds(TINY, 3) + devices.multiply_adds(TINY, 2)
     assert step.multiply_adds == 3 * forward
-    assert cost.kernel_training(TINY, 1, (2, 3), (1, 2)).multiply_adds == forward
+    assert devices.kernel_training(TINY, 1, (2, 3), (1, 2)).multiply_adds == forward

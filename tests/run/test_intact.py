@@ -16,7 +16,7 @@ from mta_viz.checkpoint.native import write_native
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.provenance import provenance_of
 from mta_viz.model.editing import edited
-from mta_viz.model.intact import mark
+from mta_viz.model.hooking import mark
 from mta_viz.model.interventions import AblateHead, BypassGate, KernelToIdentity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA

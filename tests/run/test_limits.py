@@ -9,11 +9,10 @@ from mta_viz.cli import main
 from mta_viz.errors import MemoryFullError, TooLongError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import devices
-from mta_viz.run.cost import capture_bytes
-from mta_viz.run.cutting import PLACES, cut
+from mta_viz.run.devices import CUT_PLACES, capture_bytes, cut
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import MAX_TOKENS, capture, check_length, generate, run_hooks, score, tokenize
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer
 from tests.tiny_models import FULL, config, random_weights, write_models
 
 IDS = tuple(range(13)) * 3
@@ -80,7 +79,7 @@ def test_ids_are_cut_where_asked(model, place, left):
     assert cut(model, tokenize(model, range(13)), 4, place) == left
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", CUT_PLACES)
 @pytest.mark.parametrize("text", ["abcdefghij", "aäöü€😀bcdefgh", "ab"])
 def test_a_text_stays_a_text_that_fits_with_its_first_token(model, place, text):
     model.tokenizer = tokenizer = BytesTokenizer()

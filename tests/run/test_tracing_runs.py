@@ -14,10 +14,9 @@ from transformer_lens.hook_points import HookPoint
 from mta_viz.errors import Cancelled, MtaVizError, PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.cost import multiply_adds
+from mta_viz.run.devices import multiply_adds
 from mta_viz.run.tracing import Continuation, capture, estimate_seconds, generate, load, run_hooks, score
-from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.pasted import tokens_from_ids
+from mta_viz.tokenizers.base import Tokens, tokens_from_ids
 
 GROUPED = {
     "dim": 16,

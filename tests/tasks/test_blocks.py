@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mta_viz.errors import ConfigError
 from mta_viz.tasks.blocks import BlockBatch, BlockTask
-from mta_viz.tasks.sources import stream_seed
+from mta_viz.tasks.words import stream_seed
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz.#_"
 

@@ -6,8 +6,8 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from mta_viz.tasks.cities import CITIES, HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, made_up_cities
 from mta_viz.tasks.grammar import WORDS
+from mta_viz.tasks.words import CITIES, HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, made_up_cities
 
 NAMES = made_up_cities(20_000)
 
@@ -23,7 +23,7 @@ def test_names_are_distinct_plain_and_of_many_kinds():
 
 def test_more_names_begin_with_the_same_ones_whatever_the_hash_order():
     assert made_up_cities(0) == () and made_up_cities(500) == NAMES[:500]
-    code = "from mta_viz.tasks.cities import made_up_cities; print(made_up_cities(500))"
+    code = "from mta_viz.tasks.words import made_up_cities; print(made_up_cities(500))"
     other = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parents[2])},

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from mta_viz.tasks import grammar
-from mta_viz.tasks.cities import CITIES
 from mta_viz.tasks.grammar import TOPICS, WORDS, paragraphs, sentences
+from mta_viz.tasks.words import CITIES
 
 
 @pytest.fixture(scope="module")

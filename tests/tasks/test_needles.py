@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tasks import grammar
-from mta_viz.tasks.facts import answer_ids
-from mta_viz.tasks.haystack import Piece, fill, split_sentences
+from mta_viz.tasks.facts import Piece, answer_ids, fill, split_sentences
 from mta_viz.tasks.needles import (
     PAPER_NEEDLE,
     RULER_NEEDLE,
@@ -20,8 +19,7 @@ from mta_viz.tasks.needles import (
     NeedleTask,
     make_needle_sample,
 )
-from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer, CharTokenizer
 from mta_viz.training.needle_data import as_tokenizer, train_tokenizer
 
 TOKENIZER = as_tokenizer(train_tokenizer(itertools.islice(grammar.sentences(1, "tests"), 300), 700))

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mta_viz.errors import PromptError
+from mta_viz.run.named_tasks import series_of
 from mta_viz.tasks import grammar
-from mta_viz.tasks.cities import CITIES, HELD_OUT_CITIES, made_up_cities
 from mta_viz.tasks.facts import DEPTHS
-from mta_viz.tasks.pairs import HELD_OUT, KNOWN, NAMES, PairsTask, make_pairs_sample, pairs_samples
+from mta_viz.tasks.needles import HELD_OUT, KNOWN, NAMES, PairsTask, make_pairs_sample
 from mta_viz.tasks.stories import PEOPLE
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tasks.words import CITIES, HELD_OUT_CITIES, made_up_cities
+from mta_viz.tokenizers.builtin import BytesTokenizer
 
 TOKENIZER = BytesTokenizer()
 FACT = re.compile(r"The number that (\S+) has in (.+) is (\d+)\.")
@@ -56,7 +57,7 @@ def test_a_text_of_ones_own_gives_the_haystack_without_the_names_and_cities_of_t
 
 
 def test_samples_for_kernels_have_the_asked_sentence_at_every_depth_in_turn():
-    samples = pairs_samples(TOKENIZER, 6, 4, 1500)
+    samples = series_of("pairs", 1500).samples(TOKENIZER, 6, 4)
     wanted = [PairsTask(length=1500, depth=depth) for depth in (*DEPTHS, 0)]
     seeds = (4, 4, 4, 4, 4, 5)
     assert samples == [make_pairs_sample(TOKENIZER, *each) for each in zip(wanted, seeds, strict=True)]

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mta_viz.errors import PromptError
-from mta_viz.tasks import passages
-from mta_viz.tasks.passages import last_word, parse_passages
+from mta_viz.tasks import written
+from mta_viz.tasks.written import last_word, parse_passages
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,6 @@ def test_a_bad_file_says_what_is_wrong_and_where(text, why):
 
 
 def test_too_many_passages_are_refused(monkeypatch):
-    monkeypatch.setattr(passages, "MOST_PASSAGES", 2)
+    monkeypatch.setattr(written, "MOST_PASSAGES", 2)
     with pytest.raises(PromptError, match="3 passages; at most 2"):
         parse_passages("a b\nc d\ne f", "f")

@@ -13,8 +13,7 @@ from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.questions import CUE, QuestionTask, make_question_sample, score_output
 from mta_viz.tasks.stories import OBJECTS, PEOPLE, PLACES, TASKS, make_story
-from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer, CharTokenizer
 from mta_viz.training.needle_data import as_tokenizer, train_tokenizer
 
 TOKENIZER = as_tokenizer(train_tokenizer(itertools.islice(grammar.sentences(1, "tests"), 300), 700))

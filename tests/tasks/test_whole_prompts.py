@@ -15,13 +15,20 @@ from tokenizers import Tokenizer as Library
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
-from mta_viz.tasks.needles import PAPER_NEEDLE, RULER_NEEDLE, RULER_QUESTION, NeedleTask, make_needle_sample
-from mta_viz.tasks.pairs import PairsTask, make_pairs_sample
+from mta_viz.tasks.needles import (
+    PAPER_NEEDLE,
+    RULER_NEEDLE,
+    RULER_QUESTION,
+    NeedleTask,
+    PairsTask,
+    make_needle_sample,
+    make_pairs_sample,
+)
 from mta_viz.tasks.questions import QuestionTask, make_question_sample
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer
 from mta_viz.tokenizers.hf_json import JsonTokenizer
-from mta_viz.tokenizers.sentencepiece_model import SentencePieceTokenizer
+from mta_viz.tokenizers.model_files import SentencePieceTokenizer
 
 LINES = [
     *itertools.islice(grammar.sentences(3, "whole prompts"), 400),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mta_viz.tasks.cities import CITIES, made_up_cities
 from mta_viz.tasks.grammar import sentences
-from mta_viz.tasks.pairs import NAMES
+from mta_viz.tasks.needles import NAMES
 from mta_viz.tasks.stories import TASKS, make_story
+from mta_viz.tasks.words import CITIES, made_up_cities
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,7 +6,7 @@ import pytest
 
 from mta_viz.errors import ConfigError, FileError, PromptError
 from mta_viz.run.named_tasks import parse_task, read_task, series_of
-from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.builtin import BytesTokenizer
 from tests.tasks.test_whole_prompts import KINDS, check_answer, check_spans, tokenizer_of
 
 ROME = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mta_viz.errors import TokenizerError
 from mta_viz.tokenizers.base import Tokenizer, Tokens
-from mta_viz.tokenizers.char import ALPHABET, CharTokenizer
+from mta_viz.tokenizers.builtin import ALPHABET, CharTokenizer
 
 CLUSTERS = [
     "e\u0301", "\u0301", "👨\u200d👩\u200d👧", "❤\ufe0f", "🇮🇹", "עברית\u200f", "\u202e", "\0", "\x1b",

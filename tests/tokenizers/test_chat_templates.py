@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from mta_viz.checkpoint.huggingface import tokenizer_of
 from mta_viz.errors import PromptError
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import CharTokenizer
 from mta_viz.tokenizers.chat import chat_prompt, render
 from mta_viz.tokenizers.loading import load_tokenizer
 

@@ -18,9 +18,9 @@ from test_whole_texts import bpe
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers, processors
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers import fenced as fence
-from mta_viz.tokenizers.fenced import fenced
+from mta_viz.tokenizers import worker as fence
 from mta_viz.tokenizers.loading import load_tokenizer
+from mta_viz.tokenizers.worker import fenced
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,7 +106,7 @@ def test_a_fork_has_workers_of_its_own_and_they_end_with_their_processes(tmp_pat
 import os, signal, sys, threading
 from pathlib import Path
 import psutil
-from mta_viz.tokenizers.fenced import fenced
+from mta_viz.tokenizers.worker import fenced
 tokenizer = fenced("tokenizers", Path(sys.argv[1]).read_bytes())
 ids = tokenizer.encode("the thing").ids
 busy = threading.Thread(target=lambda: [tokenizer.encode("the thing") for _ in range(1000)])
@@ -140,17 +140,17 @@ def test_a_prompt_that_ended_a_worker_is_refused_at_once_the_next_time(
 
 
 def test_a_file_given_once_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mta_viz.tokenizers.given import keep, remember
+    from mta_viz.tokenizers.loading import keep_given, remember_given
 
     monkeypatch.setenv("MTA_VIZ_TOKENIZERS", str(tmp_path / "given"))
     model, mine = tmp_path / "run" / "checkpoints" / "0000000010", tmp_path / "mine.json"
     model.mkdir(parents=True)
     mine.write_bytes(content())
-    remember(model, mine)
+    remember_given(model, mine)
     for place in (model, tmp_path / "run"):
         assert load_tokenizer("tokenizers", "/author/x.json", folder=place).given_before == mine
     mine.unlink()
     with pytest.raises(TokenizerError, match="/author/x"):
         load_tokenizer("tokenizers", "/author/x.json", folder=model)
-    keep(model, "up.json", content())
+    keep_given(model, "up.json", content())
     assert load_tokenizer("huggingface", "tokenizer.json", folder=model).kind == "huggingface"

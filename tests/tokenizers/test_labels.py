@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from mta_viz.tokenizers.labels import label, label_bytes, split_characters
+from mta_viz.tokenizers.base import label, label_bytes, split_characters
 
 
 @pytest.mark.parametrize(

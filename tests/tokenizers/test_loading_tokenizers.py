@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
 def test_importing_and_opening_bytes_loads_no_library() -> None:
     code = (
         "import sys; from pathlib import Path; from mta_viz.tokenizers.loading import load_tokenizer;"
-        "import mta_viz.tokenizers.pasted; load_tokenizer('bytes', None, folder=Path('.')).encode('a');"
+        "import mta_viz.tokenizers.base; load_tokenizer('bytes', None, folder=Path('.')).encode('a');"
         "sys.exit(bool({'tiktoken', 'sentencepiece', 'tokenizers', 'torch', 'numpy'} & set(sys.modules)))"
     )
     root = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from mta_viz.errors import PromptError
-from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
+from mta_viz.tokenizers.base import ids_from_text, tokens_from_ids
+from mta_viz.tokenizers.builtin import BytesTokenizer
 
 
 def test_ids_are_taken_as_they_are_and_labelled() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mta_viz.tokenizers.spans import spans_of_bytes, spans_of_offsets
+from mta_viz.tokenizers.base import spans_of_bytes, spans_of_offsets
 
 
 def test_a_split_character_belongs_to_its_last_byte() -> None:

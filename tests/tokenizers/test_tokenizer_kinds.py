@@ -8,10 +8,9 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.base import Tokenizer, label
+from mta_viz.tokenizers.builtin import CharTokenizer
 from mta_viz.tokenizers.hf_json import JsonTokenizer
-from mta_viz.tokenizers.labels import label
 
 
 def test_char_ids_and_labels() -> None:

@@ -18,8 +18,8 @@ from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
-from mta_viz.tasks.cities import HELD_OUT_CITIES
-from mta_viz.tasks.pairs import HELD_OUT
+from mta_viz.tasks.needles import HELD_OUT
+from mta_viz.tasks.words import HELD_OUT_CITIES
 from mta_viz.training import finetune as finetuning
 from mta_viz.training.finetune import FinetuneRecipe, finetune, time_words, trainable, with_mta
 from mta_viz.training.finetune_data import answer_batch, held_out_samples, read_text

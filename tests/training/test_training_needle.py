@@ -17,9 +17,9 @@ from mta_viz.checkpoint.types import parameter_count
 from mta_viz.errors import ConfigError, MtaVizError
 from mta_viz.run import tracing
 from mta_viz.tasks import grammar
-from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, made_up_cities
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
-from mta_viz.training.needle import NeedleRecipe, prepare_text, train_needle
+from mta_viz.tasks.words import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, made_up_cities
+from mta_viz.training.from_scratch import NeedleRecipe, prepare_text, train_needle
 from mta_viz.training.needle_data import (
     CityNames,
     NeedleBatches,

@@ -8,8 +8,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting import session as module
-from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
+from mta_viz.exporting import saved as module
+from mta_viz.exporting.saved import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.ui.shell import address as session_dialog
 from mta_viz.ui.shell import kept_prompts
 from mta_viz.ui.shell.state import mirror

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers
 
-from mta_viz.tokenizers.given import remember
+from mta_viz.tokenizers.loading import remember_given
 from tests.gguf_files import random_arrays, sizes, write_gguf
 from tests.ui.driver import address_of, app_at, fine, run_until, said
 
@@ -28,7 +28,7 @@ def test_a_tokenizer_given_before_is_taken_again_and_said(tmp_path, monkeypatch)
     words.save(str(tmp_path / "mine.json"))
     monkeypatch.setenv("MTA_VIZ_MODELS", str(tmp_path / "small.gguf"))
     monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path / "prompts"))
-    remember(tmp_path / "small.gguf", tmp_path / "mine.json")
+    remember_given(tmp_path / "small.gguf", tmp_path / "mine.json")
     app = app_at(**address_of("small.gguf", "the 12")).run()
     fine(app)
     assert "given for this model before: mine.json" in said(app).replace("\\", "")

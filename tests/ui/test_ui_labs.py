@@ -15,7 +15,7 @@ from mta_viz.errors import PromptError
 from mta_viz.figures.labs.measured import named_apart
 from mta_viz.plots.spans import colors_of
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.pairs import HELD_OUT
+from mta_viz.tasks.needles import HELD_OUT
 from mta_viz.ui.labs.blocks import error_words
 from mta_viz.ui.labs.sweep import Sweeps, bias_words, difference_words, misses_words
 from mta_viz.ui.shell.pickers import NamedSpans

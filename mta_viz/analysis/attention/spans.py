@@ -21,8 +21,7 @@ from torch import Tensor
 
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
-from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.labels import label
+from mta_viz.tokenizers.base import Tokens, label
 
 Characters = tuple[int, int]  # the first, and the one after the last
 QUESTION = "?"  # its letter

@@ -21,7 +21,7 @@ from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import Plan
 from mta_viz.run.scoring import after_layer, last_logits
 from mta_viz.run.tracing import Progress, Trace, capture, operated
-from mta_viz.tasks.haystack import plain_ids
+from mta_viz.tasks.facts import plain_ids
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 MAX_TOKENS = 32

@@ -27,7 +27,7 @@ from mta_viz.run.trace import Trace
 from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
 from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import CharTokenizer
 
 CARD = "card.json"
 _SEQUENCE = re.compile(r"(?P<blocks>[a-z]+(?:\.[a-z]+)+)#(?P<query>[a-z]+)")

@@ -22,11 +22,11 @@ from mta_viz.analysis.labs.needle import (
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
-from mta_viz.run.cost import multiply_adds
-from mta_viz.tasks.cities import HELD_OUT_CITIES, is_held_out
+from mta_viz.run.devices import multiply_adds
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import median_interval
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.words import HELD_OUT_CITIES, is_held_out
 from mta_viz.tokenizers.base import Tokenizer
 
 CELLS_AT_ONCE = 2**14  # tokens scored in one go, so that logits stay below about 256 MB

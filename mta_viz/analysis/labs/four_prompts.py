@@ -19,9 +19,9 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import tokenize
 from mta_viz.tasks.blocks import N_ALPHABET, VOCAB_SIZE, BlockTask, stream_generator
-from mta_viz.tasks.pairs import QUESTION, PairsTask, make_pairs_sample
+from mta_viz.tasks.needles import QUESTION, PairsTask, make_pairs_sample
 from mta_viz.tokenizers.base import Tokenizer, Tokens
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import CharTokenizer
 
 PROMPTS = ("both", "A only", "B only", "neither")
 SLOTS = ("{A}", "{B}", "{A?}", "{B?}")

@@ -18,11 +18,10 @@ from mta_viz.analysis.labs.needle import CELLS_AT_ONCE, Outcome, answer, check_v
 from mta_viz.checkpoint.validate import Measured
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.cost import multiply_adds
+from mta_viz.run.devices import multiply_adds
 from mta_viz.run.named_tasks import TaskName, written_task
 from mta_viz.tasks.facts import Task
-from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleTask
-from mta_viz.tasks.pairs import MAX_PAIRS, PairsTask
+from mta_viz.tasks.needles import MAX_PAIRS, PAPER_NEEDLE, NeedleTask, PairsTask
 from mta_viz.tokenizers.base import Tokenizer
 
 Setting = tuple[int | None, int | None, float | int | None]  # needles, tokens, per cent; None: as in the file

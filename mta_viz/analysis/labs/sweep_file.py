@@ -23,7 +23,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.named_tasks import TaskName
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
-from mta_viz.tasks.pairs import SENTENCE
+from mta_viz.tasks.needles import SENTENCE
 
 FORMAT, OLDER = "mta_viz needle sweep 2", "mta_viz needle sweep 1"  # the older has needles alone
 Text = Annotated[str, Field(max_length=10_000)]

@@ -18,7 +18,7 @@ from mta_viz.run.tracing import tokenize
 from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tokenizers.base import Tokenizer, Tokens
-from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.tokenizers.builtin import CharTokenizer
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """How well a model predicts a text: the last word of passages, as LAMBADA asks, or every token in windows.
 
-Which word is the last, and files of passages, are `tasks.passages`'.
+Which word is the last, and files of passages, are `tasks.written`'s.
 """
 
 import math
@@ -19,7 +19,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, Prompt, Trace, capture, progress_within, tokenize
 from mta_viz.tables import Row, Table
-from mta_viz.tasks.passages import last_word
+from mta_viz.tasks.written import last_word
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 _WORD_COLUMNS = (

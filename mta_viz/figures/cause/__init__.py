@@ -27,7 +27,7 @@ from mta_viz.plots.cause import set_beside_random, sweep_map
 from mta_viz.plots.theme import Figure
 from mta_viz.run.tracing import progress_within
 from mta_viz.tables import Table
-from mta_viz.tasks.haystack import plain_ids
+from mta_viz.tasks.facts import plain_ids
 
 Rows = tuple[SweepRow, ...]
 WORDS: Mapping[Where, str] = {

@@ -24,8 +24,7 @@ from mta_viz.run.tracing import Trace, capture
 from mta_viz.tables import Table
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.facts import NeedleSample, Task
-from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleTask
-from mta_viz.tasks.pairs import WORDS, PairsTask, WordsName
+from mta_viz.tasks.needles import PAPER_NEEDLE, WORDS, NeedleTask, PairsTask, WordsName
 from mta_viz.tasks.questions import QuestionTask, make_question_sample
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokens

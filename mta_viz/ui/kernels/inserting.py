@@ -16,9 +16,9 @@ from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
-from mta_viz.model.inserting import insert_mta
+from mta_viz.model.editing import insert_mta
 from mta_viz.printed import printable
-from mta_viz.run.inserted import LogitChange, logit_change, write_inserted
+from mta_viz.run.scoring import LogitChange, logit_change, write_inserted
 from mta_viz.ui.shell import cache, models, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.widgets import caption, layer_label, plain, window

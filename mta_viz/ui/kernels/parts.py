@@ -32,7 +32,7 @@ from mta_viz.plots.theme import probability_text, weight_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import level_text
-from mta_viz.tokenizers.labels import label
+from mta_viz.tokenizers.base import label
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.fields import bar
 from mta_viz.ui.kernels.inserting import draw_inserting

@@ -35,7 +35,7 @@ from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.run.tracing import check_runs
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import LEVEL, level_text, median_rank, median_words
-from mta_viz.tasks.pairs import MAX_SIDE
+from mta_viz.tasks.needles import MAX_SIDE
 from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.labs.often import opens, seconds_here
 from mta_viz.ui.labs.parts import ranked_table, select_first, source_of

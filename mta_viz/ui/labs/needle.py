@@ -39,8 +39,16 @@ from mta_viz.plots.theme import probability_text
 from mta_viz.run.named_tasks import written_task
 from mta_viz.run.tracing import Progress, estimate_seconds
 from mta_viz.tasks.intervals import mean_words, median_words
-from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, TEMPLATES, NeedleTask, make_needle_sample
-from mta_viz.tasks.pairs import MAX_SIDE, SENTENCE, WordsName
+from mta_viz.tasks.needles import (
+    MAX_NEEDLES,
+    MAX_SIDE,
+    PAPER_NEEDLE,
+    SENTENCE,
+    TEMPLATES,
+    NeedleTask,
+    WordsName,
+    make_needle_sample,
+)
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs import fits, often, parts

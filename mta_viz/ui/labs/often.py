@@ -9,7 +9,7 @@ import streamlit as st
 from mta_viz.analysis.labs.cards import card_score
 from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.cost import multiply_adds
+from mta_viz.run.devices import multiply_adds
 from mta_viz.run.tracing import Progress, estimate_seconds
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.facts import Task

@@ -20,8 +20,7 @@ from mta_viz.run.named_tasks import written_task
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import widest_half
-from mta_viz.tasks.needles import MAX_NEEDLES
-from mta_viz.tasks.pairs import MAX_SIDE
+from mta_viz.tasks.needles import MAX_NEEDLES, MAX_SIDE
 from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import cache, show, state

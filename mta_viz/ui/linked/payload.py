@@ -25,8 +25,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.plots import theme
 from mta_viz.plots.cells import color_bar, largest
 from mta_viz.plots.spans import colors_of
-from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.labels import split_characters
+from mta_viz.tokenizers.base import Tokens, split_characters
 
 EXACT_UP_TO = 512  # tokens a side: a triangle of float32 has half a megabyte
 TEXT_UP_TO = 4096  # tokens that are written out; beyond, those of the map's rows and columns

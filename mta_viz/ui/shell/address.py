@@ -8,8 +8,18 @@ import streamlit as st
 
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import Format
-from mta_viz.exporting.saved import Choices, Form, file_name, saved, together
-from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
+from mta_viz.exporting.saved import (
+    Carried,
+    Choices,
+    Form,
+    Session,
+    file_name,
+    fitting,
+    read_session,
+    saved,
+    session_bytes,
+    together,
+)
 from mta_viz.printed import short_repr
 from mta_viz.ui.shell import cache, kept_prompts, state, widgets, work
 from mta_viz.ui.shell.link import MAX_CHARACTERS, NOT_KEPT, Box, PromptLink

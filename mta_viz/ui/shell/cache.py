@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from mta_viz.checkpoint.adapter import open_adapter
-from mta_viz.checkpoint.basing import checked_base, find_base, missing_base
 from mta_viz.checkpoint.locate import adapter_file, locate, sha256
 from mta_viz.checkpoint.reading import Discovery, find_checkpoints, read_summary
+from mta_viz.checkpoint.relatives import checked_base, find_base, missing_base
 from mta_viz.checkpoint.types import Summary
 from mta_viz.errors import CheckpointError
 from mta_viz.model.turns import TICK, tell
@@ -148,7 +148,7 @@ class Base:
 
 @st.cache_resource(show_spinner="Looking for the adapter's base ...", ttl=120, max_entries=32)
 def base_of(path: str, changed: int, given: str | None, roots: tuple[str, ...]) -> Base:
-    """The base of the adapter at `path`: what lies at `given`, else the one found; see `basing.find_base`."""
+    """The base of the adapter at `path`: what lies at `given`, else the one found: `find_base`."""
     try:
         adapter = open_adapter(adapter_file(locate(Path(path))))
         if given:

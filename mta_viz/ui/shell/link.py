@@ -16,8 +16,7 @@ import streamlit as st
 
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.tokenizers.pasted import ids_from_text
+from mta_viz.tokenizers.base import Tokenizer, ids_from_text
 from mta_viz.ui.shell import kept_prompts, state
 from mta_viz.ui.shell.page import ASSETS
 from mta_viz.ui.shell.pickers import CROP_SIZE, Crop, NamedSpans, Part

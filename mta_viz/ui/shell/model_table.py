@@ -15,7 +15,7 @@ import streamlit as st
 
 from mta_viz.checkpoint.reading import Found
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.session import DAMAGED
+from mta_viz.exporting.saved import DAMAGED_ZIP
 from mta_viz.printed import printable, size_text
 from mta_viz.ui.shell import cache, models, state, uploads
 from mta_viz.ui.shell.models import VARIANTS
@@ -108,7 +108,7 @@ def keep_model(name: str, content: bytes) -> Path:
     if not folder.is_dir():
         try:
             _unpack(content, folder)
-        except DAMAGED as error:
+        except DAMAGED_ZIP as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise MtaVizError(f"{printable(name)} cannot be unpacked: {printable(error)}") from error
     return folder

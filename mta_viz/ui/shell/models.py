@@ -16,19 +16,17 @@ from typing import Any
 
 import torch
 
-from mta_viz.checkpoint.basing import read_model
-from mta_viz.checkpoint.installed import root_path
+from mta_viz.checkpoint.hub import root_path
 from mta_viz.checkpoint.locate import locate
 from mta_viz.checkpoint.reading import Found, read_checkpoint
-from mta_viz.checkpoint.relatives import twin_of
+from mta_viz.checkpoint.relatives import read_model, twin_of
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, MemoryFullError, MtaVizError
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import size_text
 from mta_viz.run import tracing
-from mta_viz.run.cost import multiply_adds
-from mta_viz.run.devices import check_fits, conversion
+from mta_viz.run.devices import check_fits, conversion, multiply_adds
 from mta_viz.run.trace import Trace
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores

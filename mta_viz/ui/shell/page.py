@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from mta_viz.errors import MtaVizError
-from mta_viz.places import ASSETS
 from mta_viz.printed import printable
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
+from mta_viz.version import ASSETS
 
 if TYPE_CHECKING:
     from mta_viz.ui.shell.cache import ModelKey

@@ -22,8 +22,7 @@ from mta_viz.errors import TooLongError
 from mta_viz.model.backends import described
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
-from mta_viz.run.cost import capture_bytes
-from mta_viz.run.cutting import PLACES, Place, cut
+from mta_viz.run.devices import CUT_PLACES, CutPlace, capture_bytes, cut
 from mta_viz.run.tracing import estimate_seconds, tokenize
 from mta_viz.ui.shell import cache, link, models, saved_runs, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
@@ -212,12 +211,12 @@ def _offer_cuts(run: RunKey | None, error: TooLongError) -> None:
     if run is None or not error.most:
         return
     with st.container(horizontal=True):
-        for place in PLACES:
+        for place in CUT_PLACES:
             words = f"Cut {'in the middle' if place == 'middle' else f'at the {place}'}"
             st.button(words, key=f"cut.{place}", on_click=_use_cut, args=(run, error.most, place))
 
 
-def _use_cut(run: RunKey, most: int, place: Place) -> None:
+def _use_cut(run: RunKey, most: int, place: CutPlace) -> None:
     model = stores().models.get(run.model)
     if model is not None:  # else it went for others' models, and the page says again that it is too long
         use_prompt(cut(model, tokenize(model, run.prompt), most, place))

@@ -17,10 +17,9 @@ from mta_viz.checkpoint.types import Summary
 from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable
-from mta_viz.run.cost import multiply_adds
-from mta_viz.tokenizers.base import Tokenizer, Tokens
-from mta_viz.tokenizers.given import keep
-from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
+from mta_viz.run.devices import multiply_adds
+from mta_viz.tokenizers.base import Tokenizer, Tokens, ids_from_text, tokens_from_ids
+from mta_viz.tokenizers.loading import keep_given
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
 from mta_viz.ui.shell.doctor import draw_doctor
@@ -210,7 +209,7 @@ def _draw_prompt(request: Request, model: ModelKey) -> None:
         if chosen is not None:
             state.part(TokenizerFiles)[model.path] = str(keep_upload(chosen.name, chosen.getvalue()))
             if st.get_option("server.address") in THIS_MACHINE:  # else it would be every visitor's
-                keep(Path(model.base or model.path), chosen.name, chosen.getvalue())
+                keep_given(Path(model.base or model.path), chosen.name, chosen.getvalue())
             st.rerun()
         text = _draw_box("ids", "ids", "Token ids", "256, 72, 105").strip()
         tokens = partial(tokens_from_ids, vocab_size=request.summary.config.vocab_size)

@@ -24,7 +24,7 @@ from mta_viz.model.plans import Listed, Plan
 from mta_viz.model.stages import Stage
 from mta_viz.plots.theme import cut, probability_text, score_text
 from mta_viz.run.tracing import tokenize
-from mta_viz.tokenizers.pasted import ids_from_text
+from mta_viz.tokenizers.base import ids_from_text
 from mta_viz.ui.fields import bar, explain, menu, number
 from mta_viz.ui.kernels.parts import effects_command, effects_of
 from mta_viz.ui.shell import plan as plans

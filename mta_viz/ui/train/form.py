@@ -11,15 +11,13 @@ import torch
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
-from mta_viz.model.inserting import insert_mta
+from mta_viz.model.editing import insert_mta
 from mta_viz.printed import printable, size_text
-from mta_viz.run.cost import TrainingCost, kernel_training, multiply_adds
-from mta_viz.run.devices import free_bytes
+from mta_viz.run.devices import TrainingCost, free_bytes, kernel_training, multiply_adds
 from mta_viz.run.named_tasks import read_task
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.facts import Task
-from mta_viz.tasks.needles import NeedleTask
-from mta_viz.tasks.pairs import HELD_OUT, PairsTask
+from mta_viz.tasks.needles import HELD_OUT, NeedleTask, PairsTask
 from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.kernels.inserting import LARGEST_SIZE, SIZE, check_name, pick_folder, usual_layers
 from mta_viz.ui.shell.page import Page

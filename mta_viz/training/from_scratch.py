@@ -1,8 +1,12 @@
-"""The needle recipe: a tokenizer and text of its own, needles in half of the sequences, a language model."""
+"""The recipes that begin with a new model: block finding, and needles.
+
+Blocks are sequences of random letters, and how often the answer is wrong is measured. Needles have a
+tokenizer and text of their own, needles in half of the sequences, and make a language model.
+"""
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,26 +15,83 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer as Library
 
+from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.analysis.labs.evaluation import evaluate_needles, full_plan, perplexity
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.config import ModelConfig
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.tasks.blocks import BlockTask, stream_generator
+from mta_viz.tasks.words import stream_seed
 from mta_viz.training import needle_data as data
 from mta_viz.training.needle_data import Book, flowing_text, grammar_paragraphs, training_paragraphs
 from mta_viz.training.recipe import Batches, ModelRecipe, Progress
-from mta_viz.training.settings import NeedleConfig
-from mta_viz.training.trainer import Prefetched
+from mta_viz.training.settings import BlocksConfig, NeedleConfig
+from mta_viz.training.trainer import Batch, Prefetched
+
+
+def train_blocks(config: BlocksConfig, out: Path, **options: Any) -> dict[str, Any]:
+    """Train a block-finding model into the folder `out`, as `ModelRecipe.train` says; returns the card.
+
+    Raises `MtaVizError` also for settings that describe no task.
+    """
+    return BlocksRecipe(config, block_task(config)).train(out, **options)
+
+
+def block_task(config: BlocksConfig) -> BlockTask:
+    """The task at full length."""
+    return BlockTask(config.n_letters, config.n_query, config.n_blocks, config.output)
+
+
+@dataclass(frozen=True)
+class BlocksRecipe(ModelRecipe):
+    """Block finding, on sequences of the lengths in the mixture."""
+
+    config: BlocksConfig
+    task: BlockTask
+    title = "Block finding"
+
+    def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
+        """Drawn on the device, whose type they depend on too."""
+        config = self.config
+        tasks = [dataclasses.replace(self.task, n_blocks=count) for count in config.block_mixture]
+
+        def batch(step: int) -> Batch:
+            task = tasks[stream_seed("blocks training length", config.seed, step) % len(tasks)]
+            generator = stream_generator("blocks training", config.seed, step, device=device)
+            drawn = task.batch(config.batch_size, generator)
+            return Batch(drawn.tokens, drawn.answer.float())
+
+        return nullcontext(batch)
+
+    def facts(self, steps: int) -> dict[str, Any]:
+        """Where the sequences come from, and how many were seen."""
+        source = "random letter blocks made by mta_viz.tasks.blocks"
+        data = f"{source}; training and evaluation are separate random streams"
+        return {"data": data, "sequences": steps * self.config.batch_size}
+
+    def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
+        """The error on full-length sequences."""
+        n, seed = self.config.evaluation_samples, self.config.evaluation_seed
+        evaluation = evaluate_blocks(model, self.task, n=n, seed=seed, progress=progress)
+        return {"evaluation": dataclasses.asdict(evaluation)}
+
+    def summary(self, card: dict[str, Any]) -> str:
+        """The task, and the error with its interval."""
+        config, evaluation = self.config, card["evaluation"]
+        low, high = evaluation["interval"]
+        return (
+            f"Finds the one block of {config.n_letters} letters (of {config.n_blocks}) that holds "
+            f"{config.n_query} query letters, and answers its letters ({config.output}). Wrong in "
+            f"{evaluation['wrong']} of {evaluation['n']} unseen full-length sequences: error "
+            f"{evaluation['error']:.2%}, 95 % interval {low:.2%} to {high:.2%}."
+        )
+
 
 Stage = Callable[[str], None]
 
 
 def train_needle(
-    config: NeedleConfig,
-    corpus: Path,
-    out: Path,
-    *,
-    stage: Stage | None = None,
-    **options: Any,
+    config: NeedleConfig, corpus: Path, out: Path, *, stage: Stage | None = None, **options: Any
 ) -> dict[str, Any]:
     """Train on the books in `corpus` and the grammar into `out`, as `ModelRecipe.train`; returns the card.
 
@@ -88,14 +149,10 @@ class NeedleRecipe(ModelRecipe):
         file.write_text(library.to_str(pretty=False), encoding="utf-8")
         return data.as_tokenizer(library).kind, file
 
-    @contextmanager
-    def batches(self, device: torch.device) -> Iterator[Batches]:
+    def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
         """Made ahead in a thread, which ends with the context."""
-        ahead = Prefetched(data.NeedleBatches(self.text.library, self.text.tables, self.config), device)
-        try:
-            yield ahead
-        finally:
-            ahead.close()
+        text = self.text
+        return closing(Prefetched(data.NeedleBatches(text.library, text.tables, self.config), device))
 
     def facts(self, steps: int) -> dict[str, Any]:
         """Where text and cities come from, and how many tokens were seen."""
@@ -103,7 +160,7 @@ class NeedleRecipe(ModelRecipe):
         if config.made_up_cities and config.made_up_share:
             names = (
                 f"known cities and, about {config.made_up_share:.0%} of them, {config.made_up_cities} "
-                "invented ones (mta_viz.tasks.cities), none with a word that only held-out cities have"
+                "invented ones (mta_viz.tasks.words), none with a word that only held-out cities have"
             )
         sources = (
             "half from the books (all but the last twentieth of each), half from mta_viz.tasks.grammar; "

@@ -1,13 +1,32 @@
-"""The cities and numbers of the needle task: real, made up, and which of them training never sees.
+"""What the generators draw from: random streams, words in data files, cities and numbers.
 
-Made-up place names are pronounceable, so that a model can train on more cities than there are. Words are
-data: cities.toml.
+Owns which cities and numbers training never sees. Made-up place names are pronounceable, so that a
+model can train on more cities than there are.
 """
 
+import functools
+import hashlib
 import itertools
 import random
+import tomllib
+from importlib import resources
 
-from mta_viz.tasks.sources import word_lists
+
+def stream_seed(stream: str, *numbers: int) -> int:
+    """A 63-bit seed of (`stream`, *numbers): equal on every machine, unrelated between streams."""
+    text = "/".join([stream, *map(str, numbers)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+@functools.cache
+def word_lists(name: str) -> dict[str, dict[str, tuple[str, ...]]]:
+    """The lists of the data file `name`, by table and key, in the file's order."""
+    text = resources.files("mta_viz.tasks").joinpath("data", f"{name}.toml").read_text("utf-8")
+    return {
+        table: {key: tuple(entries) for key, entries in lists.items()}
+        for table, lists in tomllib.loads(text).items()
+    }
+
 
 KNOWN_CITIES = word_lists("cities")["real"]["known"]
 HELD_OUT_CITIES = word_lists("cities")["real"]["held_out"]

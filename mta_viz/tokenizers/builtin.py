@@ -1,12 +1,19 @@
-"""The character tokenizer of the block-finding task: a-z, ".", "#", "_", BOS, EOS, free ids up to 32."""
+"""The tokenizers that need no file: characters of the block-finding task, and bytes."""
 
 from collections.abc import Sequence
 from string import ascii_lowercase
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.labels import label, reserved, unnamed
-from mta_viz.tokenizers.spans import with_bos
+from mta_viz.tokenizers.base import (
+    Tokens,
+    label,
+    label_bytes,
+    reserved,
+    spans_of_bytes,
+    unnamed,
+    utf8,
+    with_bos,
+)
 
 ALPHABET = ascii_lowercase + ".#_"
 _MAX_NAMED = 20
@@ -58,3 +65,31 @@ def _unknown_message(places: dict[str, list[int]]) -> str:
 def _listed(positions: list[int]) -> str:
     first = ", ".join(map(str, positions[:5]))
     return first if len(positions) <= 5 else f"{first} and {len(positions) - 5} more places"
+
+
+_N_BYTES = 256
+
+
+class BytesTokenizer:
+    """One id per byte; encodes every text."""
+
+    kind: str = "bytes"
+    vocab_size: int = _N_BYTES + 2
+
+    def __init__(self) -> None:
+        self.bos_id: int | None = _N_BYTES
+        self.eos_id: int | None = _N_BYTES + 1
+        self._labels = (*(label_bytes(bytes([byte])) for byte in range(_N_BYTES)), "<BOS>", "<EOS>")
+
+    def encode(self, text: str) -> Tokens:
+        """BOS + one id per byte. Raises TokenizerError for a lone surrogate."""
+        encoded = utf8(text)
+        return with_bos(self, text, tuple(encoded), spans_of_bytes([1] * len(encoded), encoded))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the bytes, BOS and EOS left out; broken bytes become U+FFFD."""
+        return bytes(i for i in ids if 0 <= i < _N_BYTES).decode("utf-8", errors="replace")
+
+    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """The character, or "<0xC3>" for a byte that is only part of one, for each id."""
+        return tuple(self._labels[i] if 0 <= i < self.vocab_size else unnamed(i) for i in ids)

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.labs.arms import ArmRun, Arms, pooled
+from mta_viz.analysis.labs.cards import ArmRun, Arms, pooled
 from mta_viz.analysis.labs.conjunction import (
     Conjunction,
     Effects,

@@ -24,7 +24,7 @@ from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.plots import theme
 from mta_viz.plots.cells import color_bar, largest
-from mta_viz.plots.spans import colors_of
+from mta_viz.plots.parts import colors_of
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.labels import split_characters
 

@@ -238,10 +238,7 @@ RowSums = Float[Tensor, "head query"]
 
 
 def measure_matches(
-    rows: Sequence[Row],
-    traces: Iterable[Trace],
-    n_traces: int = 1,
-    progress: Progress = lambda share: None,
+    rows: Sequence[Row], traces: Iterable[Trace], n_traces: int = 1, progress: Progress = lambda share: None
 ) -> dict[KernelId, AtMatches]:
     """Every key-query kernel of `rows` (of `kernel_table`) that is finite, over the prompts of `traces`.
 

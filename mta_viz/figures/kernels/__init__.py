@@ -89,9 +89,7 @@ OLDER: dict[str, Callable[[View, Source], NamedFigure[Any]]] = {
     "head_post": lambda view, _: _layer(view, "head_post"),
     "training.kernels": lambda view, _: TrainingKernels(**_trained(view)),
     "training.curves": lambda view, _: TrainingCurves(
-        **_trained(view),
-        head=int(view.get("h", 0)),
-        score=view.get("training_score", TrainingCurves.score),
+        **_trained(view), head=int(view.get("h", 0)), score=view.get("training_score", TrainingCurves.score)
     ),
     "paper": lambda view, _: _paper(view),
 }

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mta_viz.analysis.labs.arms import read_arms
+from mta_viz.analysis.labs.cards import read_arms
 from mta_viz.training.finetune import FinetuneRecipe
 from mta_viz.training.finetune_loss import right_answers
 from mta_viz.training.finetune_settings import FinetuneConfig, finetune_config

@@ -11,26 +11,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mta_viz.analysis.attention.cells import top_cells
+    from mta_viz.analysis.attention.cells import lens_over_layers, top_cells, top_tokens
     from mta_viz.analysis.attention.decomposition import decompose
     from mta_viz.analysis.attention.heads import head_scores, ranking
-    from mta_viz.analysis.attention.predictions import lens_over_layers, top_tokens
     from mta_viz.analysis.attention.taps import operator, tap_gains
     from mta_viz.analysis.cause.attributed_prompt import attribute, attribute_heads
     from mta_viz.analysis.cause.direct_effect import direct_effect, responsibilities
-    from mta_viz.analysis.cause.paths import kernel_paths
+    from mta_viz.analysis.cause.kernel_effect import kernel_paths
     from mta_viz.analysis.cause.removed_cells import whole_effects
     from mta_viz.analysis.cause.shapley import shapley_values
     from mta_viz.analysis.cause.story import story
     from mta_viz.analysis.cause.sweeps import ablate
     from mta_viz.analysis.compare.comparing import compare
     from mta_viz.analysis.kernels.recurrence import recurrence
-    from mta_viz.analysis.labs.kernels import kernels
+    from mta_viz.analysis.labs.task_samples import kernels
     from mta_viz.exporting.saved import export
     from mta_viz.figures import figure
     from mta_viz.model.editing import insert_mta
     from mta_viz.model.stages import Stage
-    from mta_viz.plots.notebook import draw_map
+    from mta_viz.plots.attention.maps import draw_map
     from mta_viz.run.files import open_trace, save_trace
     from mta_viz.run.tracing import capture, load
 
@@ -70,26 +69,25 @@ __all__ = [
 ]
 
 _NAMES = {
-    "analysis.attention.cells": "top_cells",
+    "analysis.attention.cells": "lens_over_layers top_cells top_tokens",
     "analysis.attention.decomposition": "decompose",
     "analysis.attention.heads": "head_scores ranking",
-    "analysis.attention.predictions": "lens_over_layers top_tokens",
     "analysis.attention.taps": "operator tap_gains",
     "analysis.cause.attributed_prompt": "attribute attribute_heads",
     "analysis.cause.direct_effect": "direct_effect responsibilities",
-    "analysis.cause.paths": "kernel_paths",
+    "analysis.cause.kernel_effect": "kernel_paths",
     "analysis.cause.removed_cells": "whole_effects",
     "analysis.cause.shapley": "shapley_values",
     "analysis.cause.story": "story",
     "analysis.cause.sweeps": "ablate",
     "analysis.compare.comparing": "compare",
     "analysis.kernels.recurrence": "recurrence",
-    "analysis.labs.kernels": "kernels",
+    "analysis.labs.task_samples": "kernels",
     "exporting.saved": "export",
     "figures": "figure",
     "model.editing": "insert_mta",
     "model.stages": "Stage",
-    "plots.notebook": "draw_map",
+    "plots.attention.maps": "draw_map",
     "run.files": "open_trace save_trace",
     "run.tracing": "capture load",
 }

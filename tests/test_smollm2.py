@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import mta_viz
-from mta_viz.analysis.labs.arms import read_arms
+from mta_viz.analysis.labs.cards import read_arms
 from mta_viz.checkpoint import hub
 from mta_viz.checkpoint.adapter import read_adapter
 from mta_viz.checkpoint.history import read_history

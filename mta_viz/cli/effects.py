@@ -41,7 +41,7 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     """Measure what the file does not hold yet; it is written anew after every kernel."""
     from mta_viz.analysis.cause.effects import FILES, Effects, write_effects
-    from mta_viz.analysis.cause.measuring_effects import effect_plans, measure_effects
+    from mta_viz.analysis.cause.sweeps import effect_plans, measure_effects
     from mta_viz.analysis.labs.task_samples import task_batches
     from mta_viz.checkpoint.files import beside
     from mta_viz.checkpoint.locate import sha256

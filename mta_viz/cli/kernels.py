@@ -98,7 +98,7 @@ class _Asked(NamedTuple):
 
 def _asked(model: "HookedMTA", arguments: Namespace) -> _Asked:
     """The prompt, or the task's. Raises PromptError for a task that does not fit the model."""
-    from mta_viz.analysis.labs.kernels import SAMPLES as DEFAULT
+    from mta_viz.analysis.labs.task_samples import SAMPLES as DEFAULT
     from mta_viz.analysis.labs.task_samples import task_prompts
 
     if arguments.task is None:
@@ -111,8 +111,7 @@ def _asked(model: "HookedMTA", arguments: Namespace) -> _Asked:
 
 def _at_matches(rows: "tuple[Row, ...]", asked: _Asked) -> "tuple[tuple[Row, ...], dict[str, Any]]":
     """The rows with what was measured, and on what."""
-    from mta_viz.analysis.attention.matches import NO_MATCH, with_matches
-    from mta_viz.analysis.attention.measuring_matches import measure_matches
+    from mta_viz.analysis.attention.matches import NO_MATCH, measure_matches, with_matches
 
     model, task, what, prompts = asked
     traces = (mta_viz.capture(model, prompt) for prompt in prompts)  # one at a time

@@ -26,7 +26,7 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     """Every edge alone, and the strongest together."""
     from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
-    from mta_viz.analysis.cause.paths import kernel_paths
+    from mta_viz.analysis.cause.kernel_effect import kernel_paths
 
     trace = run_prompt(arguments)
     meter = AnswerMeter(trace, answer_after(trace, arguments.answer))

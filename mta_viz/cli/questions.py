@@ -11,7 +11,7 @@ from mta_viz.cli.flags import add_file, add_model, note_seconds, open_model, pos
 from mta_viz.cli.output import ProgressLine, note, write_text
 
 if TYPE_CHECKING:
-    from mta_viz.analysis.labs.questions import QuestionScore
+    from mta_viz.analysis.labs.evaluation import QuestionScore
 
 HELP = "questions about short stories in distracting text, after BABILong"
 TASKS = ("qa1", "qa2", "qa3", "qa4", "qa5")  # as tasks.stories has them, which imports torch
@@ -34,7 +34,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Each task's accuracy beside chance; `--out` gets every answer, after Ctrl-C those there are."""
-    from mta_viz.analysis.labs import questions as labs
+    from mta_viz.analysis.labs import evaluation as labs
     from mta_viz.analysis.labs.needle import check_vocabulary
     from mta_viz.tasks.questions import QuestionTask, make_question_sample
 

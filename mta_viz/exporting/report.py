@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from mta_viz.analysis.cause.answers import twin_of_model
 from mta_viz.analysis.cause.effects import FILES, Absent, find_effects
 from mta_viz.analysis.cause.shapley_file import LENGTHS, find_shapley
-from mta_viz.analysis.cause.twin import twin_of_model
 from mta_viz.analysis.labs.blocks import block_sample, trained_task
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.analysis.labs.task_samples import GoldBatch, check_task, task_batches

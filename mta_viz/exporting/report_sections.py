@@ -18,11 +18,11 @@ from plotly.io import from_json
 from pydantic import TypeAdapter, ValidationError
 
 from mta_viz.analysis.attention.taps import all_tap_gains
+from mta_viz.analysis.cause.answers import twin_answer
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
-from mta_viz.analysis.cause.measuring_effects import Outcome, outcome
 from mta_viz.analysis.cause.shapley_file import find_shapley
 from mta_viz.analysis.cause.story import BY, RULE, Story
-from mta_viz.analysis.cause.twin import twin_answer
+from mta_viz.analysis.cause.sweeps import Outcome, outcome
 from mta_viz.analysis.kernels import envelope, measures, naming
 from mta_viz.analysis.kernels.definitions import TESTED
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE
@@ -37,7 +37,7 @@ from mta_viz.exporting.saved import Saved, saved
 from mta_viz.figures import spec
 from mta_viz.figures.base import Source, drawn
 from mta_viz.figures.kernels.gallery import kernel_rows
-from mta_viz.figures.labs.story import ODDS, SHARES, StoryFigure
+from mta_viz.figures.labs import ODDS, SHARES, StoryFigure
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import number, size_text
 from mta_viz.run.scoring import embedded

@@ -19,8 +19,7 @@ from mta_viz.plots.attention import maps
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.attention.stages import add_token_axes, bars, beyond_and_bad
 from mta_viz.plots.attention.text import Coloring, colored_text
-from mta_viz.plots.parts import Parts
-from mta_viz.plots.spans import BAR_PX, add_spans_across
+from mta_viz.plots.parts import BAR_PX, Parts, add_spans_across
 from mta_viz.tokenizers.base import Tokens
 
 _PLOT_PX, _TOP, _LEFT, _RIGHT = 150, 44, 64, 14

@@ -14,15 +14,8 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.labs.arms import ArmRun, Arms, pooled
-from mta_viz.analysis.labs.conjunction import (
-    Conjunction,
-    Effects,
-    Measure,
-    measure_there,
-    p_values,
-    score_of,
-)
+from mta_viz.analysis.labs.cards import ArmRun, Arms, pooled
+from mta_viz.analysis.labs.conjunction import Conjunction, Effects, Measure, measure_there, p_values, score_of
 from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.text import TextLosses
 from mta_viz.plots import cells, theme

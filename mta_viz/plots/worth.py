@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from mta_viz.analysis.cause.paths import Edge, KernelPaths
+from mta_viz.analysis.cause.kernel_effect import Edge, KernelPaths
 from mta_viz.analysis.cause.shapley import KernelValue
 from mta_viz.analysis.kernels.kernels import Where
 from mta_viz.plots import cells, theme

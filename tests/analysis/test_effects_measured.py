@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from mta_viz.analysis.cause.effects import Effects, Estimate, kernel_of
-from mta_viz.analysis.cause.measuring_effects import (
+from mta_viz.analysis.cause.sweeps import (
     Outcome,
     effect_plans,
+    heads_alone,
     measure_effects,
     paired_effect,
 )
-from mta_viz.analysis.cause.sweeps import heads_alone
 from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.analysis.labs.evaluation import right_answers
 from mta_viz.analysis.labs.task_samples import blocks_batches, series_batches

@@ -19,8 +19,7 @@ from mta_viz.analysis.cause.effects import (
     without,
     write_effects,
 )
-from mta_viz.analysis.cause.measuring_effects import effect_plans
-from mta_viz.analysis.cause.sweeps import heads_alone
+from mta_viz.analysis.cause.sweeps import effect_plans, heads_alone
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.reading import read_summary

@@ -9,10 +9,16 @@ from hypothesis import strategies as some
 from model_cases import EXAMPLES
 from planted import FULL, heads, planted
 
-from mta_viz.analysis.attention.cells import TopCell, key_column, query_row, top_cells
+from mta_viz.analysis.attention.cells import (
+    TopCell,
+    key_column,
+    lens_over_layers,
+    query_row,
+    top_cells,
+    top_tokens,
+)
 from mta_viz.analysis.attention.maps import Pooler, exact_map, head_map
 from mta_viz.analysis.attention.patterns import all_thumbnails, layer_thumbnails
-from mta_viz.analysis.attention.predictions import lens_over_layers, top_tokens
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.attention import QueryKeyValue

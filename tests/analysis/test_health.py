@@ -5,8 +5,8 @@ from math import isnan
 import pytest
 import torch
 
-from mta_viz.analysis.attention.health import health
-from mta_viz.analysis.attention.predictions import top_tokens
+from mta_viz.analysis.attention.cells import top_tokens
+from mta_viz.analysis.attention.changes import health
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA

@@ -6,8 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from benchmarks.finetune_arms import line
-from mta_viz.analysis.labs.arms import arms_file, pooled, read_arms
-from mta_viz.analysis.labs.cards import card_score, trained_for
+from mta_viz.analysis.labs.cards import arms_file, card_score, pooled, read_arms, trained_for
 from mta_viz.analysis.labs.needle import needle_score
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.blocks import BlockTask

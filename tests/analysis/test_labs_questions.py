@@ -8,10 +8,8 @@ import pytest
 import torch
 from lab_models import byte_model
 
-from mta_viz.analysis.labs import questions
-from mta_viz.analysis.labs.finder import prompt_spans, sample_parts
-from mta_viz.analysis.labs.needle import NeedleScore
-from mta_viz.analysis.labs.questions import (
+from mta_viz.analysis.labs import evaluation as questions
+from mta_viz.analysis.labs.evaluation import (
     NEW_TOKENS,
     QuestionAnswer,
     QuestionScore,
@@ -21,6 +19,8 @@ from mta_viz.analysis.labs.questions import (
     run_question,
     trained_for_questions,
 )
+from mta_viz.analysis.labs.finder import prompt_spans, sample_parts
+from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.errors import Cancelled, ConfigError, PromptError
 from mta_viz.run.tracing import generate, score
 from mta_viz.tasks.intervals import accuracy_interval

@@ -9,13 +9,18 @@ from planted import FULL, heads, planted
 
 import mta_viz
 from mta_viz.analysis.attention import matches
-from mta_viz.analysis.attention.match_places import Target, target_of
-from mta_viz.analysis.attention.matches import AtMatches, OverPrompts, with_matches
-from mta_viz.analysis.attention.measuring_matches import measure_matches
+from mta_viz.analysis.attention.matches import (
+    AtMatches,
+    OverPrompts,
+    Target,
+    measure_matches,
+    target_of,
+    with_matches,
+)
 from mta_viz.analysis.attention.taps import match_gap, matching_cells
+from mta_viz.analysis.kernels.definitions import SHAPES
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId, kernel_offsets
 from mta_viz.analysis.kernels.naming import UNNAMED
-from mta_viz.analysis.kernels.query import SHAPES
 from mta_viz.analysis.kernels.table import kernel_of, kernel_table
 from mta_viz.analysis.labs.task_samples import task_prompts
 from mta_viz.config import ModelConfig, MTAOptions

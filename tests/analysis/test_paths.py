@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mta_viz.analysis.cause.answers import Answer, AnswerMeter
-from mta_viz.analysis.cause.paths import edge_count, kernel_paths
+from mta_viz.analysis.cause.kernel_effect import edge_count, kernel_paths
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.transformer import HookedMTA

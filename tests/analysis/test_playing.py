@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mta_viz.analysis.attention.playing import PRESETS, convolved, play, play_on, preset
+from mta_viz.analysis.attention.kernel_map import PRESETS, convolved, play, play_on, preset
 from mta_viz.analysis.kernels.kernels import Offsets, kernel_offsets
 from mta_viz.analysis.kernels.naming import IDENTITY
 from mta_viz.config import MTAOptions

@@ -10,10 +10,9 @@ import torch
 
 from mta_viz.analysis.cause.answers import Answer, AnswerMeter
 from mta_viz.analysis.cause.effects import without
-from mta_viz.analysis.cause.measuring_effects import outcome
-from mta_viz.analysis.cause.order_pairs import Pairs
-from mta_viz.analysis.cause.shapley import Coalitions, Shapley, kernel_ids, passes, shapley_values
+from mta_viz.analysis.cause.shapley import Coalitions, Pairs, Shapley, kernel_ids, passes, shapley_values
 from mta_viz.analysis.cause.shapley_file import TaskShapley, prompt_batch, read_shapley
+from mta_viz.analysis.cause.sweeps import outcome
 from mta_viz.analysis.labs.task_samples import GoldBatch, blocks_batches
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, MtaVizError

@@ -10,12 +10,11 @@ import torch
 
 import mta_viz
 from mta_viz.analysis.attention.heads import head_scores
-from mta_viz.analysis.cause.answers import AnswerMeter, answer_after, log_odds
+from mta_viz.analysis.cause.answers import AnswerMeter, TwinAnswer, answer_after, log_odds, twin_of_model
 from mta_viz.analysis.cause.choosing import answer_span, other_places
 from mta_viz.analysis.cause.direct_effect import direct_effect
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate, without, write_effects
 from mta_viz.analysis.cause.story import LEAST_CHANGE, RULE, Story, percent, story, story_of
-from mta_viz.analysis.cause.twin import TwinAnswer, twin_of_model
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.kernels.table import kernel_table
 from mta_viz.analysis.labs.blocks import asked_block, block_spans

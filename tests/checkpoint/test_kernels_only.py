@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mta_viz.analysis.attention.health import health
+from mta_viz.analysis.attention.changes import health
 from mta_viz.analysis.kernels.table import kernel_table
 from mta_viz.checkpoint.layout import kernel_entries
 from mta_viz.checkpoint.locate import sha256

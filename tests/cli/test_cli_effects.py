@@ -7,7 +7,7 @@ from cli_support import assert_refused
 
 from mta_viz.analysis.cause import effects
 from mta_viz.analysis.cause.effects import find_effects
-from mta_viz.analysis.cause.measuring_effects import effect_plans
+from mta_viz.analysis.cause.sweeps import effect_plans
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
 from mta_viz.run import tracing

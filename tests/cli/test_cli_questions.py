@@ -5,7 +5,7 @@ import csv
 import pytest
 from cli_support import assert_refused
 
-from mta_viz.analysis.labs.questions import NOT_TRAINED, answers_table, evaluate_questions
+from mta_viz.analysis.labs.evaluation import NOT_TRAINED, answers_table, evaluate_questions
 from mta_viz.checkpoint.native import write_native
 from mta_viz.cli import questions
 from mta_viz.run.tracing import load

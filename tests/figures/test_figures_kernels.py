@@ -11,8 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mta_viz.analysis.attention.matches import COLUMNS
-from mta_viz.analysis.attention.measuring_matches import measure_matches
+from mta_viz.analysis.attention.matches import COLUMNS, measure_matches
 from mta_viz.analysis.cause.effects import FILE, Effect, Effects, Estimate, write_effects
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.kernels.naming import IDENTITY

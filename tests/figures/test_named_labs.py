@@ -10,9 +10,9 @@ from mta_viz.analysis.cause.choosing import AROUND
 from mta_viz.analysis.cause.story import RULE, story_of
 from mta_viz.analysis.labs.blocks import block_parts, block_sample
 from mta_viz.analysis.labs.conjunction import at_identity, conjunction, heads_table
+from mta_viz.analysis.labs.evaluation import answers_table, evaluate_questions
 from mta_viz.analysis.labs.finder import find, sample_parts
 from mta_viz.analysis.labs.four_prompts import block_prompts, example, words_of, written_prompts
-from mta_viz.analysis.labs.questions import answers_table, evaluate_questions
 from mta_viz.analysis.labs.sweep import Sweep, run_sweep
 from mta_viz.analysis.labs.sweep_file import by_needles, by_setting, empty_results, results_of, sweep_text
 from mta_viz.analysis.labs.text import score_passages, text_losses

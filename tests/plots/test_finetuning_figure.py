@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.kernels.finetuning import Change, FinetuningRun, HeldOut
 from mta_viz.plots import theme
-from mta_viz.plots.kernels.finetuning import finetuning_curves
+from mta_viz.plots.kernels.training import finetuning_curves
 from tests.figures.checked import assert_plotly_takes_it
 
 RUNNING = FinetuningRun(

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mta_viz.analysis.attention.health import health
+from mta_viz.analysis.attention.cells import top_tokens
+from mta_viz.analysis.attention.changes import health
 from mta_viz.analysis.attention.maps import head_map, head_maps, shared_limit, stages_table
-from mta_viz.analysis.attention.predictions import top_tokens
 from mta_viz.analysis.kernels.kernels import layer_kernels
 from mta_viz.plots.attention.maps import attention_map
-from mta_viz.plots.attention.predictions import next_tokens
 from mta_viz.plots.attention.stages import stage_strip
+from mta_viz.plots.attention.tokens import next_tokens
 from mta_viz.plots.cells import TARGETS
 from mta_viz.plots.kernels.mosaic import kernel_grid
 from mta_viz.plots.kernels.paper import head_mixing

@@ -9,17 +9,16 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from mta_viz.analysis.attention.cells import CrossSection
+from mta_viz.analysis.attention.cells import CrossSection, LogitLens, Prediction
 from mta_viz.analysis.attention.heads import SCORES, HeadScores
 from mta_viz.analysis.attention.patterns import MAX_CELLS, Thumbnails
-from mta_viz.analysis.attention.predictions import LogitLens, Prediction
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.heads import head_tiles, score_map, value_text
-from mta_viz.plots.attention.predictions import depth_names, lens_lines, lens_tokens
 from mta_viz.plots.attention.stages import MAX_BARS, section_bars, section_limits
-from mta_viz.plots.spans import OTHERS
+from mta_viz.plots.attention.tokens import depth_names, lens_lines, lens_tokens
+from mta_viz.plots.parts import OTHERS
 from mta_viz.tokenizers.base import Tokens
 
 

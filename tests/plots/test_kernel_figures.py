@@ -4,10 +4,10 @@ import numpy as np
 import plotly.graph_objects as go
 import torch
 
-from mta_viz.analysis.attention.predictions import Prediction
+from mta_viz.analysis.attention.cells import Prediction
 from mta_viz.analysis.kernels.kernels import LayerKernelSet, Offsets
 from mta_viz.plots import theme
-from mta_viz.plots.attention.predictions import next_tokens
+from mta_viz.plots.attention.tokens import next_tokens
 from mta_viz.plots.kernels.mosaic import kernel_grid, tap_limit
 from mta_viz.plots.kernels.paper import head_mixing
 

@@ -4,8 +4,7 @@ import plotly.graph_objects as go
 import pytest
 
 from mta_viz.plots import theme
-from mta_viz.plots.parts import Parts
-from mta_viz.plots.side_by_side import side_by_side
+from mta_viz.plots.parts import Parts, side_by_side
 from tests.figures.checked import assert_plotly_takes_it
 
 MARGIN = {"l": 20, "r": 10, "t": 30, "b": 40}

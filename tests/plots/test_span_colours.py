@@ -9,8 +9,7 @@ from PIL.ImageColor import getrgb
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.plots import theme
 from mta_viz.plots.cells import aliases
-from mta_viz.plots.parts import Parts
-from mta_viz.plots.spans import ASKED, ASKING, OTHERS, add_spans, colors_of
+from mta_viz.plots.parts import ASKED, ASKING, OTHERS, Parts, add_spans, colors_of
 from mta_viz.tokenizers.base import Tokens
 
 NEEDLES = tuple(Span(f"city {letter}", letter, 10 * at, 10 * at + 3) for at, letter in enumerate("ABC"))

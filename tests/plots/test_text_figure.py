@@ -13,7 +13,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.text import CHAR_PX, FONT, Glyph, lay_out, token_text
-from mta_viz.plots.spans import OTHERS
+from mta_viz.plots.parts import OTHERS
 from mta_viz.tokenizers.base import Tokens, label
 
 WIDTH = round(54 + 20 * CHAR_PX) + 1  # 20 columns

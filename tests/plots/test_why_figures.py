@@ -14,7 +14,7 @@ from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.maps import difference_caption, difference_map
-from mta_viz.plots.attention.why import convolution_window, mixing_bars
+from mta_viz.plots.attention.tokens import convolution_window, mixing_bars
 from mta_viz.tokenizers.base import Tokens
 
 TOKENS = Tokens((0, 1, 2, 3), ("<s>", "$a", "b", "c"), ((0, 0),) * 4, None)

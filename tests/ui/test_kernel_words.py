@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mta_viz.analysis.attention.match_places import Target
-from mta_viz.analysis.attention.matches import AtMatches, OverPrompts
+from mta_viz.analysis.attention.matches import AtMatches, OverPrompts, Target
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate, MedianEstimate
 from mta_viz.analysis.cause.shapley import KernelValue, Shapley
 from mta_viz.analysis.cause.shapley_file import TaskShapley

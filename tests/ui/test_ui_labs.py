@@ -13,7 +13,7 @@ from mta_viz.analysis.labs.sweep_file import Difference, Misses, ModelResults, e
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import PromptError
 from mta_viz.figures.labs.measured import named_apart
-from mta_viz.plots.spans import colors_of
+from mta_viz.plots.parts import colors_of
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.needles import HELD_OUT
 from mta_viz.ui.labs.blocks import error_words

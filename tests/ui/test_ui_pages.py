@@ -5,7 +5,7 @@ from math import inf, nan
 
 import pytest
 
-from mta_viz.analysis.attention.health import SelfCheck
+from mta_viz.analysis.attention.changes import SelfCheck
 from mta_viz.tokenizers.builtin import BytesTokenizer
 from mta_viz.ui.kernels.view import layers_with_kernels
 from mta_viz.ui.shell.link import Box

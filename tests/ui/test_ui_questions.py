@@ -1,6 +1,6 @@
 """The question lab without a browser: a sample with its facts, accuracy beside chance, what does not fit."""
 
-from mta_viz.analysis.labs.questions import NOT_TRAINED, QuestionAnswer, QuestionScore
+from mta_viz.analysis.labs.evaluation import NOT_TRAINED, QuestionAnswer, QuestionScore
 from mta_viz.ui.labs.questions import score_words
 from mta_viz.ui.shell.pickers import NamedSpans
 from tests.ui.driver import charts, fine, html, part_of, run_through, run_until, said

@@ -2,22 +2,68 @@
 
 A shape's name describes taps; whether they raise or lower a key depends on the maps they are applied to.
 Owns the mean of matching cells against the others before the convolution, what the convolution adds at the
-place its shape points to, their intervals over prompts, and the words for both.
+place its shape points to, their intervals over prompts, the words for both, and how they are measured from
+the maps of prompts' runs, slab by slab.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mta_viz.analysis.attention.match_places import Target, target_of
-from mta_viz.analysis.attention.taps import match_gap
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy import ndarray as Array
+from torch import Tensor
+
+from mta_viz.analysis.attention.taps import READS, match_gap
 from mta_viz.analysis.kernels.definitions import Section, documented
-from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId
+from mta_viz.analysis.kernels.naming import NOT_FINITE, UNNAMED
 from mta_viz.analysis.kernels.table import MEASURED_WHOLE, Row, kernel_of
-from mta_viz.tasks.intervals import LEVEL, level_text
+from mta_viz.run.trace import Trace
+from mta_viz.run.tracing import Progress
+from mta_viz.tasks.intervals import LEVEL, level_text, median_interval
 
 NO_MATCH = "not measured at matches: no token of the prompt comes again in it"
+
+ON_THE_MATCH = ("diagonal", "anti-diagonal", "smoothing", "sharpening")
+_BEFORE = {"induction": (0, -1), "priming": (-1, 0), "inhibition of return": (-1, 0)}  # the main tap reads
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a kernel's main tap writes what it reads at a match (i, j): cell (i + `query`, j + `key`)."""
+
+    query: int
+    key: int
+
+    @property
+    def words(self) -> str:
+        """`the key after a match`."""
+        side = "after" if self.key > 0 else "before"
+        far = "" if abs(self.key) == 1 else f"{abs(self.key)} "
+        place = f"the key {far}{side} a match" if self.key else "the matched key"
+        later = f", {self.query} {'query' if self.query == 1 else 'queries'} later" if self.query else ""
+        return place + later
+
+
+def target_of(row: Row) -> Target:
+    """Where a kernel's shape acts on a match, from its row of the kernel table.
+
+    Of a template the place its line gives: diagonals and boxes hold the own tap, so the matched key itself;
+    induction reads the key before, so the key after the match (alike other shifted diagonals); priming the
+    query before, so the same key one query later. Of edges and single taps the place the largest tap besides
+    the own one writes to: opposite to what it reads. Without a name the matched key itself.
+    """
+    shape, _, shift = row["shape"].removeprefix("negative ").partition(" at ")
+    if shift:  # a diagonal at another key offset
+        return Target(0, -int(shift))
+    if shape in (*ON_THE_MATCH, *UNNAMED):
+        return Target(0, 0)
+    query, key = _BEFORE[shape] if shape in _BEFORE else (row["dominant_query"], row["dominant_key"])
+    return Target(-query, -key)
 
 
 @dataclass(frozen=True)
@@ -184,4 +230,128 @@ def with_matches(rows: Sequence[Row], measured: Mapping[KernelId, AtMatches]) ->
     return tuple(
         row | nothing | (measured[kernel_of(row)].columns() if kernel_of(row) in measured else {})
         for row in rows
+    )
+
+
+Maps = Float[Tensor, "head query key"]
+RowSums = Float[Tensor, "head query"]
+
+
+def measure_matches(
+    rows: Sequence[Row], traces: Iterable[Trace], n_traces: int = 1, progress: Progress = lambda share: None
+) -> dict[KernelId, AtMatches]:
+    """Every key-query kernel of `rows` (of `kernel_table`) that is finite, over the prompts of `traces`.
+
+    One trace is held at a time, and of its maps a slab of rows. `progress(share done)` of `n_traces`.
+    """
+    measurable = [row for row in rows if row["where"] in KEY_QUERY and row["shape"] != NOT_FINITE]
+    targets = {kernel_of(row): target_of(row) for row in measurable}
+    layers = sorted({kernel.layer for kernel in targets})
+    totals: dict[KernelId, list[_Totals]] = {kernel: [] for kernel in targets}
+    for at, trace in enumerate(traces):
+        for done, layer in enumerate(layers, 1):
+            for kernel, of_prompt in _of_layer(trace, layer, targets).items():
+                totals[kernel].append(of_prompt)
+            progress((at + done / len(layers)) / n_traces)
+    own_taps = {kernel_of(row): row["own_tap"] or 0.0 for row in measurable}  # None: all zero
+    return {
+        kernel: _summed(kernel, target, own_taps[kernel], totals[kernel])
+        for kernel, target in targets.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """A kernel's sums on a prompt: over all `matches`, `cells` of targets, those with keys `beside`.
+
+    `other`, `elsewhere`: for each of these the mean of the other cells of its row. `under`: of what stands in
+    the targets before the convolution.
+    """
+
+    match: float
+    other: float
+    matches: float
+    effect: float
+    under: float
+    cells: float
+    elsewhere: float
+    beside: float
+
+
+def _of_layer(trace: Trace, layer: int, targets: Mapping[KernelId, Target]) -> dict[KernelId, _Totals]:
+    kernels = [kernel for kernel in targets if kernel.layer == layer]
+    sums = {kernel: np.zeros(8) for kernel in kernels}
+    ids = torch.tensor(trace.tokens.ids)
+    for start, maps in trace.stage_slabs(layer):
+        for where in KEY_QUERY:
+            heads = {kernel.head: targets[kernel] for kernel in kernels if kernel.where == where}
+            if heads:
+                before, after = (maps[stage].cpu() for stage in (READS[where], MADE_BY[where]))
+                totals = _of_slab(ids, start, before, after - before, heads)
+                for head in heads:
+                    sums[KernelId(layer, head, where)] += totals[head]
+    return {kernel: _Totals(*total.tolist()) for kernel, total in sums.items()}
+
+
+def _of_slab(
+    ids: Tensor, start: int, before: Maps, added: Maps, targets: Mapping[int, Target]
+) -> dict[int, Float[Array, "8"]]:
+    """The sums of `_Totals` by head, over rows from `start` on; future cells of the maps are 0."""
+    shape = before.shape[1], before.shape[2]
+    seen = torch.arange(start + 1, start + 1 + shape[0])
+    matches = _cells(ids, start, shape, Target(0, 0))
+    count = matches.sum(1)
+    match, others = _split(before, matches)
+    read = match.sum(1), (others / (seen - count) * count).sum(1)  # the query's own cell is among the others
+    matched = float(count.sum())
+    totals = {}
+    for target in set(targets.values()):
+        cells = _cells(ids, start, shape, target)
+        count, heads = cells.sum(1), [head for head in targets if targets[head] == target]
+        (here, others), under = _split(added[heads], cells), _split(before[heads], cells)[0]
+        beside = (count > 0) & (seen > count)
+        elsewhere = (others / (seen - count) * count)[:, beside].sum(1)
+        for at, head in enumerate(heads):
+            sums = [*(float(part[head]) for part in read), matched]
+            sums += [float(here[at].sum()), float(under[at].sum()), float(count.sum())]
+            totals[head] = np.array([*sums, float(elsewhere[at]), float(count[beside].sum())])
+    return totals
+
+
+def _split(maps: Maps, cells: Bool[Tensor, "query key"]) -> tuple[RowSums, RowSums]:
+    """Each row's sum over these cells, and over the others."""
+    inside = torch.einsum("hqk,qk->hq", maps, cells.to(maps.dtype)).double()
+    return inside, maps.sum(-1, dtype=torch.float64) - inside
+
+
+def _cells(ids: Tensor, start: int, shape: tuple[int, int], target: Target) -> Bool[Tensor, "query key"]:
+    """The target cells of all matches in rows `start` on; for (0, 0) the matches themselves."""
+    rows, keys = torch.arange(start, start + shape[0])[:, None], torch.arange(shape[1])
+    query, key = rows - target.query, keys - target.key  # the match
+    inside = (query >= 0) & (key >= 0) & (key < query) & (keys <= rows)
+    return inside & (ids[query.clamp(min=0)] == ids[key.clamp(0, len(ids) - 1)])
+
+
+def _summed(kernel: KernelId, target: Target, own_tap: float, prompts: Sequence[_Totals]) -> AtMatches:
+    matched = [each for each in prompts if each.matches]
+    match, other = (
+        _over_prompts([getattr(each, name) / each.matches for each in matched]) for name in ("match", "other")
+    )
+    gap = _over_prompts([(each.match - each.other) / each.matches for each in matched])
+    effect = _over_prompts([each.effect / each.cells for each in prompts if each.cells])
+    whole = [each for each in prompts if each.beside]
+    elsewhere = _over_prompts([each.elsewhere / each.beside for each in whole])
+    above_row = _over_prompts([each.effect / each.cells - each.elsewhere / each.beside for each in whole])
+    under = _over_prompts([each.under / each.cells for each in prompts if each.cells])
+    own = _over_prompts([(own_tap - 1) * each.under / each.cells for each in prompts if each.cells])
+    cells = sum(int(each.cells) for each in prompts)
+    return AtMatches(kernel, target, match, other, gap, effect, elsewhere, above_row, under, own, cells)
+
+
+def _over_prompts(values: Sequence[float]) -> OverPrompts:
+    if len(values) < 2:
+        return OverPrompts(values[0] if values else math.nan, math.nan, math.nan, len(values))
+    median = median_interval(values)
+    return OverPrompts(
+        float(median.value), float(median.low), float(median.high), len(values), float(median.level)
     )

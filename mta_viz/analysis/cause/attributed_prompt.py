@@ -265,14 +265,8 @@ class AttributedHeads(Printed):
         The error is None where it is not known. `baseline`: of the gradients.
         """
         columns = (
-            "layer",
-            "head",
-            "stage",
-            "sum",
-            "sum_of_sizes",
-            "ablated",
-            "completeness_error",
-            "baseline",
+            *("layer", "head", "stage", "sum", "sum_of_sizes", "ablated"),
+            *("completeness_error", "baseline"),
         )
         rows = [
             (layer.layer, head, self.stage.value.hook, *values, layer.error, layer.baseline)

@@ -1,7 +1,7 @@
 """What a checkpoint loses at its task without one of its kernels: the measured table, and its file.
 
 Owns the values, the file's format and whether a file belongs to a checkpoint. Measuring belongs to
-`mta_viz.analysis.cause.measuring_effects`: it needs the tasks.
+`mta_viz.analysis.cause.sweeps`: it needs the tasks.
 """
 
 import json

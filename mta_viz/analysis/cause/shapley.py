@@ -3,7 +3,7 @@
 A kernel that is taken out keeps its gain and sign, unless another edit is asked for. Removing one
 kernel cannot see what another one does as well: Shapley values share out the whole effect of all
 kernels without that blindness. Owns coalitions of kernels and their values; what a sample is belongs
-to `measuring_effects`.
+to `sweeps`.
 """
 
 import math
@@ -19,8 +19,7 @@ from pydantic import PlainValidator
 from torch import Tensor
 
 from mta_viz.analysis.cause.effects import without
-from mta_viz.analysis.cause.measuring_effects import Outcome, outcome
-from mta_viz.analysis.cause.order_pairs import Pairs
+from mta_viz.analysis.cause.sweeps import Outcome, outcome
 from mta_viz.analysis.kernels.kernels import KernelId, Where
 from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.model.editing import edited
@@ -132,6 +131,29 @@ class Shapley:
         return Table.of([field.name for field in fields(KernelValue)], map(astuple, self.values))
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """What each kernel added in pairs of orders, each the mean of an order and its reverse on one batch.
+
+    `sizes`: the batches' samples, which count alike: the last batch may be smaller than the others.
+    """
+
+    marginals: Float[Array, "pair kernel"]
+    sizes: Float[Array, " pair"]
+
+    @property
+    def mean(self) -> Float[Array, " kernel"]:
+        """Over all samples."""
+        return np.asarray(self.sizes @ self.marginals / self.sizes.sum())
+
+    @property
+    def standard_error(self) -> Float[Array, " kernel"]:
+        """Of the mean, a ratio of sums over pairs: from how far pairs lie off it, by their samples."""
+        n = len(self.sizes)
+        apart = (self.sizes / self.sizes.mean())[:, None] * (self.marginals - self.mean)
+        return np.asarray(np.sqrt(np.square(apart).sum(0) / (n * (n - 1))))
+
+
 def kernel_ids(model: HookedMTA, edit: Edit) -> tuple[KernelId, ...]:
     """Every kernel that `edit` can take out, head mixing by its target's rows, in the order of layers."""
     config = model.config
@@ -175,6 +197,15 @@ def shapley_values(
     alone = _alone(coalitions, batches, report)
     pairs = _marginals(coalitions, batches, alone.complete - alone.none, seed, most, report)
     order = np.argsort(-pairs.mean, kind="stable")
+    values = tuple(
+        KernelValue(
+            **asdict(coalitions.kernels[at]),
+            **alone.gains[at],
+            shapley=float(pairs.mean[at]),
+            standard_error=float(pairs.standard_error[at]),
+        )
+        for at in order.tolist()
+    )
     removals = tuple(_removals(coalitions, batches, order, seed, report))
     return Shapley(
         edit,
@@ -184,7 +215,7 @@ def shapley_values(
         alone.none,
         alone.complete_accuracy,
         alone.none_accuracy,
-        tuple(_value(coalitions.kernels[at], alone, pairs, at) for at in order.tolist()),
+        values,
         removals,
     )
 
@@ -242,8 +273,7 @@ class _Alone(NamedTuple):
     complete_accuracy: float
     none: float
     none_accuracy: float
-    necessary: list["_Gain"]
-    sufficient: list["_Gain"]
+    gains: list[dict[str, Any]]  # of each kernel, as `KernelValue` has them
 
 
 def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps") -> _Alone:
@@ -257,44 +287,21 @@ def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps
 
     complete, none = measured(np.ones(n, bool)), measured(np.zeros(n, bool))
     each = np.eye(n, dtype=bool)
-    necessary = [_gain(measured(~row), complete) for row in each]
-    sufficient = [_gain(none, measured(row)) for row in each]
+    necessary = [_gain("necessary", measured(~row), complete) for row in each]
+    sufficient = [_gain("sufficient", none, measured(row)) for row in each]
     (accuracy, value), (none_accuracy, none_value) = _means(complete), _means(none)
-    return _Alone(value, accuracy, none_value, none_accuracy, necessary, sufficient)
+    gains = [out | alone for out, alone in zip(necessary, sufficient, strict=True)]
+    return _Alone(value, accuracy, none_value, none_accuracy, gains)
 
 
-def _value(kernel: KernelId, alone: _Alone, pairs: Pairs, at: int) -> KernelValue:
-    """The worth of the kernel at place `at`, the mean of its marginals with its standard error."""
-    necessary, sufficient = alone.necessary[at], alone.sufficient[at]
-    return KernelValue(
-        **asdict(kernel),
-        necessary=necessary.mean,
-        sufficient=sufficient.mean,
-        shapley=float(pairs.mean[at]),
-        standard_error=float(pairs.standard_error[at]),
-        necessary_median=necessary.median,
-        necessary_median_low=necessary.low,
-        necessary_median_high=necessary.high,
-        sufficient_median=sufficient.median,
-        sufficient_median_low=sufficient.low,
-        sufficient_median_high=sufficient.high,
-    )
-
-
-class _Gain(NamedTuple):
-    mean: float
-    median: float | None
-    low: float | None
-    high: float | None
-
-
-def _gain(before: Outcome, after: Outcome) -> _Gain:
+def _gain(side: str, before: Outcome, after: Outcome) -> dict[str, Any]:
     """What the log-probability of the same samples gains; few of them have no interval of 95 %."""
     gains = [new - old for new, old in zip(after.log_probability, before.log_probability, strict=True)]
     middle = median_interval(gains)
     enough = middle.level >= LEVEL
     parts = (float(middle.value), float(middle.low), float(middle.high)) if enough else (None, None, None)
-    return _Gain(math.fsum(gains) / len(gains), *parts)
+    medians = zip(("", "_low", "_high"), parts, strict=True)
+    return {side: math.fsum(gains) / len(gains)} | {f"{side}_median{end}": part for end, part in medians}
 
 
 def _marginals(

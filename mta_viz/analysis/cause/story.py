@@ -14,7 +14,16 @@ from typing import Any, Literal
 import torch
 
 from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans, next_letter
-from mta_viz.analysis.cause.answers import Answer, AnswerMeter, Standing, answer_after
+from mta_viz.analysis.cause.answers import (
+    Answer,
+    AnswerMeter,
+    Standing,
+    TwinAnswer,
+    answer_after,
+    twin_answer,
+    twin_of_model,
+    written,
+)
 from mta_viz.analysis.cause.choosing import (
     AROUND,
     answer_span,
@@ -24,7 +33,6 @@ from mta_viz.analysis.cause.choosing import (
     other_places,
 )
 from mta_viz.analysis.cause.effects import Absent, without
-from mta_viz.analysis.cause.twin import TwinAnswer, twin_answer, twin_of_model, written
 from mta_viz.analysis.kernels.kernels import WHERE, KernelId, Place, layer_kernels
 from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
 from mta_viz.analysis.labs.blocks import asked_block, block_spans

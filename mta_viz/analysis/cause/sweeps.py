@@ -1,6 +1,8 @@
-"""Many interventions, one answer: each kernel and each head alone, and a set of kernels the answer needs.
+"""Many interventions: each kernel and each head alone, for one answer or on a task's samples.
 
-Owns which interventions are tried and how a set is searched; what one plan does is `answers.py`'s.
+Owns which interventions are tried, how a set that an answer needs is searched, and measuring at a task, all
+on the same samples. What one plan does is `answers.py`'s; samples are `labs.task_samples`', the table of a
+task's effects and its file, which the app reads without them, `effects`'.
 """
 
 import math
@@ -10,9 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from itertools import combinations, product
 from typing import Any, Literal
 
-from mta_viz.analysis.cause.answers import AnswerMeter, Board, answer_after, answer_board, rerun
+from torch import Tensor
+
+from mta_viz.analysis.cause.answers import AnswerMeter, Board, answer_after, answer_board, first_layer, rerun
+from mta_viz.analysis.cause.effects import Effect, Effects, Estimate, MedianEstimate
+from mta_viz.analysis.labs.needle import gold_log_probabilities
+from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
+from mta_viz.model.editing import edited
 from mta_viz.model.interventions import (
     AblateHead,
     Intervention,
@@ -20,11 +28,13 @@ from mta_viz.model.interventions import (
     MixingToIdentity,
     PatchHead,
 )
-from mta_viz.model.plans import Plan, everything_to_identity, plan_as_data
+from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel, everything_to_identity, plan_as_data
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
+from mta_viz.run.scoring import after_layer, embedded, end_logits_from
 from mta_viz.run.tracing import Progress, Prompt, activations, capture
 from mta_viz.tables import Table
+from mta_viz.tasks.intervals import median_interval, paired_change_interval
 
 FALL = math.log(10)  # nats: the answer's probability has fallen to a tenth
 TRIED, MAX_SET, RANDOM_SETS = 8, 16, 20
@@ -278,3 +288,83 @@ def ablate(
         alone = [row for row in rows if row.intervention in kernels]
         greedy = greedy_set(meter, alone or sweep(meter, kernels, progress), progress=progress)
     return Ablation(board, tuple(sorted(rows, key=lambda row: harm(row.change))), greedy)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Each sample's verdict, and the log-probability of its whole gold answer in nats."""
+
+    right: tuple[bool, ...]
+    log_probability: tuple[float, ...]
+
+
+def effect_plans(config: ModelConfig, edit: Edit = "identity") -> list[Plan]:
+    """Every kernel alone, every mixing matrix's row alone and as a whole, then all of it at once."""
+    everything = every_kernel(config, edit)
+    plans: list[Plan] = []
+    for intervention in everything:
+        if isinstance(intervention, OfMixing):
+            plans += [(replace(intervention, head=head),) for head in range(config.n_heads)]
+        plans.append((intervention,))
+    return [*plans, everything] if len(everything) > 1 else plans
+
+
+def measure_effects(
+    model: HookedMTA,
+    batches: Sequence[GoldBatch],
+    table: Effects,
+    *,
+    heads: bool = False,
+    keep: Callable[[Effects], None],
+    progress: Callable[[float], None] | None = None,
+) -> Effects:
+    """`table` with every effect it lacks, on `batches`; `keep(table so far)` after each.
+
+    Effects are those of `effect_plans`, with `heads` of every head off too. Layers below an edit are run
+    once: for each sample the residual stream entering the layer at hand is held. Raise in `progress` or
+    `keep` to stop; what was kept stays.
+    """
+    n_layers, off = model.config.n_layers, heads_alone(model.config) if heads else ()
+    plans = [*effect_plans(model.config, table.edit), *((head_off,) for head_off in off)]
+    missing = [plan for plan in plans if table.of_plan(plan) is None]
+    total, done = sum(n_layers - first_layer(plan, n_layers) for plan in missing), 0
+    residuals = [embedded(model, batch.ids) for batch in batches]
+    before = outcome(model, residuals, 0, batches)
+    table = replace(table, accuracy=_mean(before.right), log_probability=_mean(before.log_probability))
+    for layer in range(n_layers):
+        for plan in (plan for plan in missing if first_layer(plan, n_layers) == layer):
+            after = outcome(edited(model, plan), residuals, layer, batches)
+            table = replace(table, effects=(*table.effects, paired_effect(plan, before, after)))
+            keep(table)
+            done += n_layers - layer
+            if progress is not None:
+                progress(done / total)
+        residuals = [after_layer(model, resid, layer) for resid in residuals]
+    return table
+
+
+def paired_effect(plan: Plan, before: Outcome, after: Outcome) -> Effect:
+    """Accuracy and log-probability with the plan, less those without it, sample by sample."""
+    changes = [new - old for new, old in zip(after.log_probability, before.log_probability, strict=True)]
+    accuracy = _mean(after.right)
+    gain = Estimate(accuracy - _mean(before.right), *paired_change_interval(before.right, after.right))
+    middle = median_interval(changes)
+    median = MedianEstimate(float(middle.value), float(middle.low), float(middle.high), middle.level)
+    return Effect(plan, accuracy, gain, Estimate(_mean(changes), math.nan, math.nan), median)
+
+
+def outcome(
+    model: HookedMTA, residuals: Sequence[Tensor], layer: int, batches: Sequence[GoldBatch]
+) -> Outcome:
+    """Verdicts and log-probabilities of all samples, from the residual streams entering `layer`."""
+    right: list[bool] = []
+    log_probability: list[float] = []
+    for resid, batch in zip(residuals, batches, strict=True):
+        logits = end_logits_from(model, resid, layer, batch.n_last)
+        right += batch.right(logits.argmax(-1))
+        log_probability += gold_log_probabilities(logits, batch.answers)
+    return Outcome(tuple(right), tuple(log_probability))
+
+
+def _mean(values: Sequence[bool] | Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

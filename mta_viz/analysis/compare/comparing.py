@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from mta_viz.analysis.attention.predictions import top_tokens
+from mta_viz.analysis.attention.cells import top_tokens
 from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans
 from mta_viz.analysis.cause.answers import TOP, Answer, AnswerMeter, answer_after, likeliest, rerun
 from mta_viz.analysis.compare import pairs as pairing

@@ -76,15 +76,8 @@ class Recurrence:
         """A row a named kernel."""
         columns = ("layer", "head", "where", "shape", "other_head", "other_shape", "cosine", "same")
         rows = [
-            (
-                *astuple(match.kernel),
-                match.shape,
-                match.other.head,
-                match.other_shape,
-                match.cosine,
-                match.same,
-            )
-            for match in self.matches
+            (*astuple(at.kernel), at.shape, at.other.head, at.other_shape, at.cosine, at.same)
+            for at in self.matches
         ]
         return Table.of(columns, rows)
 

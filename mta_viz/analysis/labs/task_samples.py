@@ -1,24 +1,34 @@
 """Samples of a named task with their gold answers, in batches: what effects of kernels are measured on.
 
-Owns which task fits a model, and what a sample is in words.
+Owns which task fits a model, and what a sample is in words; and all kernels of a model in one call, with what
+each does where the tokens of a prompt or of such samples match.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jaxtyping import Int
 from torch import Tensor
 
+from mta_viz.analysis.attention.matches import measure_matches, with_matches
+from mta_viz.analysis.kernels.table import kernel_frame, kernel_table
 from mta_viz.analysis.labs.blocks import check_characters, trained_task
 from mta_viz.analysis.labs.needle import batched, check_vocabulary, judge, parts, with_answers
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.named_tasks import Series, series_of
-from mta_viz.run.tracing import tokenize
+from mta_viz.run.trace import Trace
+from mta_viz.run.tracing import Prompt, capture, tokenize
 from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.builtin import CharTokenizer
+
+if TYPE_CHECKING:
+    import pandas
+
+SAMPLES = 20  # of a task, for `kernels`
 
 
 @dataclass(frozen=True)
@@ -113,3 +123,36 @@ def task_prompts(
     setting, batches = task_batches(model, task, samples, seed, usual=usual, length=length)
     prompts = [ids for batch in batches for ids in batch.ids[:, : 1 - batch.n_last].tolist()]
     return setting, [tokenize(model, ids) for ids in prompts]
+
+
+def kernels(
+    model: HookedMTA,
+    prompt: Prompt | Trace | None = None,
+    *,
+    task: str | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+) -> "pandas.DataFrame":
+    """One row per kernel with its shape, scores and p: see `kernel_table` for the columns.
+
+    Scores are shares from -1 to 1, p-values from 0 to 1. A model without kernels gives no rows. With a
+    prompt (or its trace), or `samples` prompts (20) of a task the model can read (`needle`, `pairs`, `blocks`
+    or a file of prompts, *.jsonl), also what each kernel does where tokens match: `match_gap`,
+    `effect_at_match` and the rest of `AtMatches`. Raises PromptError for both at once, and as `task_prompts`
+    does.
+
+    >>> len(mta_viz.kernels(model))
+    8
+    """
+    rows = kernel_table(model.state_dict(), model.config)
+    if task is not None and prompt is not None:
+        raise PromptError("give a prompt or a task, not both")
+    traces: Iterable[Trace]
+    if task is not None:
+        _, prompts = task_prompts(model, task, samples, seed, usual=SAMPLES)
+        traces = (capture(model, tokens) for tokens in prompts)
+    elif prompt is not None:
+        traces = [prompt if isinstance(prompt, Trace) else capture(model, prompt)]
+    else:
+        return kernel_frame(rows)
+    return kernel_frame(with_matches(rows, measure_matches(rows, traces)))

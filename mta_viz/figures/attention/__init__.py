@@ -1,7 +1,7 @@
 """Figures of one prompt's attention, and those that files saved before figures had names speak of.
 
 `maps` has the maps of one head, `heads` all heads at a glance, `tokens` cells, rows and positions,
-`taps` what a kernel does on the prompt.
+`kernels` what a kernel does on the prompt.
 """
 
 import json
@@ -14,7 +14,7 @@ from mta_viz.analysis.attention.heads import largest_key
 from mta_viz.analysis.attention.maps import AROUND_SIZE, centred
 from mta_viz.analysis.attention.spans import Span, needle_spans
 from mta_viz.errors import MtaVizError
-from mta_viz.figures.attention import heads, maps, playing, taps, tokens  # noqa: F401  (they get their names)
+from mta_viz.figures.attention import heads, kernels, maps, tokens  # noqa: F401  (they get their names)
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.model.stages import Stage
 

@@ -325,10 +325,8 @@ class StepChange(OfMap):
 class RowStatistics(OfHead[HeadStatistics]):
     """What the rows of every stage of a head are like: sums, signs, effective keys, entropy. A table."""
 
+    words = STATISTICS
+
     def result(self, source: Source) -> HeadStatistics:
         """Raises PromptError for a head that is not there."""
         return statistics_of(source, *self.place)
-
-    def caption(self, source: Source, result: HeadStatistics) -> str:
-        """What the columns are."""
-        return STATISTICS

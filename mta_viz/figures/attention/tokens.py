@@ -8,17 +8,32 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.attention import cells, decomposition
-from mta_viz.analysis.attention.cells import CrossSection, TopCell, key_column, query_row
-from mta_viz.analysis.attention.predictions import LogitLens, Predictions, lens_over_layers, top_tokens
+from mta_viz.analysis.attention.cells import (
+    CrossSection,
+    LogitLens,
+    Predictions,
+    TopCell,
+    key_column,
+    lens_over_layers,
+    query_row,
+    top_tokens,
+)
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.errors import PromptError
 from mta_viz.figures.attention.maps import OfHead, stage_of
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, is_distribution
-from mta_viz.plots.attention.predictions import gate_map, lens_lines, lens_tokens, next_tokens
 from mta_viz.plots.attention.stages import section_bars, section_limits
 from mta_viz.plots.attention.text import token_text
-from mta_viz.plots.attention.why import convolution_window, mixing_bars, product_bars
+from mta_viz.plots.attention.tokens import (
+    convolution_window,
+    gate_map,
+    lens_lines,
+    lens_tokens,
+    mixing_bars,
+    next_tokens,
+    product_bars,
+)
 from mta_viz.plots.theme import Figure, head_name, score_text, weight_text
 from mta_viz.tables import Table
 
@@ -197,6 +212,10 @@ class Lens(NamedFigure[LogitLens]):
 
     position: int
     shown: Literal["tokens", "lines"] = "tokens"
+    words = (
+        "Logit lens: the residual stream after each layer, read off by the final norm and the "
+        "unembedding. The last layer is the model's own output."
+    )
 
     def result(self, source: Source) -> LogitLens:
         """Raises as `next-token`."""
@@ -206,13 +225,6 @@ class Lens(NamedFigure[LogitLens]):
         """A row a layer, or a line a token."""
         make = lens_tokens if self.shown == "tokens" else lens_lines
         return make(result, numbering_from=source.numbering, width=LENS_PX)
-
-    def caption(self, source: Source, result: LogitLens) -> str:
-        """How it is read."""
-        return (
-            "Logit lens: the residual stream after each layer, read off by the final norm and the "
-            "unembedding. The last layer is the model's own output."
-        )
 
 
 @named("gate")
@@ -225,6 +237,10 @@ class Gate(NamedFigure["Float[Tensor, 'head position']"]):
     layer: int
     head: int | None = None
     position: int | None = None
+    words = (
+        "Gate: what part of a head's normed output passes, 0 to 1, the mean where a head has several. "
+        "Rows: heads, columns: tokens."
+    )
 
     def result(self, source: Source) -> Float[Tensor, "head position"]:
         """Means over a head's dimensions. Raises PromptError for a model without gates."""
@@ -254,13 +270,6 @@ class Gate(NamedFigure["Float[Tensor, 'head position']"]):
             for position, value in enumerate(values)
         )
         return Table.of(("layer", "head", "position", "token", "gate"), rows)
-
-    def caption(self, source: Source, result: Float[Tensor, "head position"]) -> str:
-        """What it is."""
-        return (
-            "Gate: what part of a head's normed output passes, 0 to 1, the mean where a head has several. "
-            "Rows: heads, columns: tokens."
-        )
 
 
 @named("why")

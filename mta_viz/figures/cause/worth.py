@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mta_viz.analysis.cause.effects import Absent
-from mta_viz.analysis.cause.paths import KernelPaths, edge_count, kernel_paths
+from mta_viz.analysis.cause.kernel_effect import KernelPaths, edge_count, kernel_paths
 from mta_viz.analysis.cause.shapley import (
     FEWEST,
     LARGEST_ERROR,

@@ -7,12 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mta_viz.analysis.kernels.definitions import NO_SORT
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, MixPlace, Place
-from mta_viz.analysis.kernels.query import NO_SORT
 from mta_viz.figures.base import NamedFigure, Source
-from mta_viz.figures.kernels import recurrence as recurrence
+from mta_viz.figures.kernels import training as training
 from mta_viz.figures.kernels.card import KernelProbe, KernelScores, KernelTaps, MixingRow
-from mta_viz.figures.kernels.finetuning import Finetuning as Finetuning
 from mta_viz.figures.kernels.gallery import KernelEffects, KernelGallery, KernelTable
 from mta_viz.figures.kernels.layer import LayerKernels, LayerMixing, TrainingCurves, TrainingKernels
 from mta_viz.figures.kernels.paper import HeadDiagonal, HeadKernels, HeadRatio, KernelMap, Kernels
@@ -90,9 +89,7 @@ OLDER: dict[str, Callable[[View, Source], NamedFigure[Any]]] = {
     "head_post": lambda view, _: _layer(view, "head_post"),
     "training.kernels": lambda view, _: TrainingKernels(**_trained(view)),
     "training.curves": lambda view, _: TrainingCurves(
-        **_trained(view),
-        head=int(view.get("h", 0)),
-        score=view.get("training_score", TrainingCurves.score),
+        **_trained(view), head=int(view.get("h", 0)), score=view.get("training_score", TrainingCurves.score)
     ),
     "paper": lambda view, _: _paper(view),
 }

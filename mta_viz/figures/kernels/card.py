@@ -8,8 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
-from mta_viz.analysis.attention.matches import AtMatches
-from mta_viz.analysis.attention.measuring_matches import measure_matches
+from mta_viz.analysis.attention.matches import AtMatches, measure_matches
 from mta_viz.analysis.kernels import table as tables
 from mta_viz.analysis.kernels.kernels import (
     WHERE,

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from mta_viz.analysis.labs import conjunction as testing
 from mta_viz.analysis.labs import sweep_file
-from mta_viz.analysis.labs.arms import Arms, arms_file, read_arms
+from mta_viz.analysis.labs.cards import Arms, arms_file, read_arms
 from mta_viz.analysis.labs.conjunction import Conjunction, Measure
+from mta_viz.analysis.labs.evaluation import QuestionScore, answers_table, evaluate_questions
 from mta_viz.analysis.labs.four_prompts import (
     FourPrompts,
     block_prompts,
@@ -19,7 +20,6 @@ from mta_viz.analysis.labs.four_prompts import (
     written_prompts,
 )
 from mta_viz.analysis.labs.needle import check_vocabulary
-from mta_viz.analysis.labs.questions import QuestionScore, answers_table, evaluate_questions
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep
 from mta_viz.analysis.labs.sweep_file import Axes, ModelResults, by_setting
 from mta_viz.analysis.labs.text import PassageScores, TextLosses, score_passages, text_losses

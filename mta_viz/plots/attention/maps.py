@@ -1,4 +1,4 @@
-"""One attention map with its tokens, drawn whole, cropped or pooled.
+"""One attention map with its tokens, drawn whole, cropped or pooled; for a notebook from a trace in one call.
 
 Two pairs of axes lie on top of each other: `x`/`y` carry the cells and name every position for the
 hover, `x2`/`y2` carry the visible labels, which are fewer and shorter.
@@ -14,12 +14,12 @@ import numpy as np
 import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.changes import DifferenceMap
-from mta_viz.analysis.attention.maps import AttentionMap
+from mta_viz.analysis.attention.maps import AttentionMap, exact_map, head_map, shared_limit
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
-from mta_viz.plots.parts import Parts
-from mta_viz.plots.spans import add_spans
+from mta_viz.plots.parts import Parts, add_spans
+from mta_viz.run.tracing import Trace
 from mta_viz.tokenizers.base import Tokens
 
 TOP, RIGHT, AXIS_TITLE = 66, 16, 30
@@ -243,3 +243,35 @@ def _value_line(drawn: AttentionMap, field: str) -> str:
 
 LOOK = Look(_title, _value_line, theme.DIFFERENCE_SCALE)
 SHORT = replace(LOOK, title=_short_title)
+
+
+WHOLE_UP_TO = 256  # tokens: a longer prompt is drawn in blocks, of each its largest value
+EVERYTHING = slice(None)
+
+
+def draw_map(
+    trace: Trace,
+    layer: int,
+    stage: Stage,
+    head: int,
+    *,
+    queries: slice = EVERYTHING,
+    keys: slice = EVERYTHING,
+    size: int = 560,
+) -> go.Figure:
+    """One head's map at one stage with its tokens, `size` pixels wide and high; a crop of it is exact.
+
+    A whole map beyond 256 tokens is drawn in blocks. Colours end where `shared_limit` says, in the stage's
+    unit; masked cells are hatched. Raises PromptError for a layer, stage or head that is not there.
+
+    >>> figure = mta_viz.draw_map(trace, 3, mta_viz.Stage.PATTERN, head=1)
+    >>> figure.layout.width
+    560
+    """
+    whole = queries == keys == EVERYTHING and len(trace.tokens) > WHOLE_UP_TO
+    if whole:
+        attention = head_map(trace, layer, stage, head, WHOLE_UP_TO)
+    else:
+        attention = exact_map(trace, layer, stage, head, queries, keys)
+    picture = attention_map(attention, trace.tokens, limit=shared_limit([attention]), size=(size, size))
+    return go.Figure(picture)  # which checks what a notebook changes of it

@@ -15,8 +15,7 @@ from mta_viz.analysis.attention.maps import AttentionMap, round_up, shrink
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage, Unit
 from mta_viz.plots import cells, theme
-from mta_viz.plots.parts import Parts
-from mta_viz.plots.spans import BAR_PX, add_spans_across
+from mta_viz.plots.parts import BAR_PX, Parts, add_spans_across
 from mta_viz.tokenizers.base import Tokens
 
 THUMBNAIL_CELLS = 128

@@ -17,8 +17,7 @@ from mta_viz.analysis.attention.cells import CrossSection
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
-from mta_viz.plots.parts import Parts
-from mta_viz.plots.spans import add_spans_in_text
+from mta_viz.plots.parts import Parts, add_spans_in_text
 from mta_viz.tokenizers.base import Tokens
 
 NEWLINE, SPACE = "⏎", "␣"  # as token labels write them

@@ -18,7 +18,7 @@ from mta_viz.figures.attention.maps import HeadMap, Scale
 from mta_viz.figures.attention.tokens import AttentionText, Why, residual, sentence, value_text
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage, is_distribution
-from mta_viz.plots.attention.why import convolution_window, mixing_bars
+from mta_viz.plots.attention.tokens import convolution_window, mixing_bars
 from mta_viz.plots.theme import Figure, score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.fields import bar, menu, row_table

@@ -9,10 +9,10 @@ import streamlit as st
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from mta_viz.analysis.attention.playing import HERE, PRESETS, Scores, preset
+from mta_viz.analysis.attention.kernel_map import HERE, PRESETS, Scores, preset
 from mta_viz.analysis.kernels.kernels import Offsets, kernel_offsets
 from mta_viz.analysis.kernels.measures import cannot_show
-from mta_viz.figures.attention.playing import Playground
+from mta_viz.figures.attention.kernels import Playground
 from mta_viz.ui.fields import menu
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import Page

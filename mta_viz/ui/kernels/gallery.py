@@ -12,10 +12,10 @@ import pandas as pd
 import streamlit as st
 
 from mta_viz.analysis.cause.effects import Absent
+from mta_viz.analysis.kernels.definitions import NO_SORT, SORTS
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, KernelId, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.measures import cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, UNNAMED
-from mta_viz.analysis.kernels.query import NO_SORT, SORTS
 from mta_viz.analysis.kernels.table import (
     NamesByChance,
     Row,

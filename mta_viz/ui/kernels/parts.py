@@ -19,7 +19,7 @@ from mta_viz.analysis.cause.effects import Absent, Effect, Effects, edits_differ
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
 from mta_viz.analysis.cause.shapley_file import TaskShapley, find_shapley
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlace, Place
-from mta_viz.figures.attention.taps import KernelOperator, TapGainMap
+from mta_viz.figures.attention.kernels import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause import TASKS
 from mta_viz.figures.cause.worth import EDITS

@@ -6,7 +6,7 @@ import streamlit as st
 
 from mta_viz.analysis.kernels.recurrence import Training
 from mta_viz.figures.kernels.layer import NoHistory, training_history
-from mta_viz.figures.kernels.recurrence import (
+from mta_viz.figures.kernels.training import (
     MOST,
     NEEDED,
     KernelRecurrence,

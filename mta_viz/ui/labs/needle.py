@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.heads import SCORES
 from mta_viz.analysis.labs import needle as needles
-from mta_viz.analysis.labs.arms import arms_file
+from mta_viz.analysis.labs.cards import arms_file
 from mta_viz.analysis.labs.evaluation import evaluate_task
 from mta_viz.analysis.labs.finder import prompt_spans, sample_parts
 from mta_viz.analysis.labs.needle import FinderMeans, NeedleRun, NeedleScore

@@ -21,7 +21,7 @@ from mta_viz.figures.base import Source
 from mta_viz.figures.labs.samples import CROP_PX, MAP_PX, CropMap, FinderMap, Side
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_text
-from mta_viz.plots.spans import ASKED, ASKING, colors_of
+from mta_viz.plots.parts import ASKED, ASKING, colors_of
 from mta_viz.plots.theme import limit_text, score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.attention.head import NO_SPAN, name_spans, span_name

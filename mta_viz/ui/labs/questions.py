@@ -5,9 +5,9 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.labs import questions
+from mta_viz.analysis.labs import evaluation as questions
+from mta_viz.analysis.labs.evaluation import QuestionRun, QuestionScore
 from mta_viz.analysis.labs.finder import prompt_spans
-from mta_viz.analysis.labs.questions import QuestionRun, QuestionScore
 from mta_viz.figures.labs.measured import QuestionAnswers
 from mta_viz.figures.labs.samples import QuestionFinder, Questions
 from mta_viz.plots.theme import probability_text

@@ -24,7 +24,7 @@ from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.plots import theme
 from mta_viz.plots.cells import color_bar, largest
-from mta_viz.plots.spans import colors_of
+from mta_viz.plots.parts import colors_of
 from mta_viz.tokenizers.base import Tokens, split_characters
 
 EXACT_UP_TO = 512  # tokens a side: a triangle of float32 has half a megabyte

@@ -14,7 +14,7 @@ import pandas  # noqa: F401  # whole before a figure is drawn: plotly takes it f
 import streamlit as st
 import torch
 
-from mta_viz.analysis.attention.health import Health, SelfCheck, health
+from mta_viz.analysis.attention.changes import Health, SelfCheck, health
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.types import parameter_count

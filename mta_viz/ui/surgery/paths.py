@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.cause.paths import Edge, KernelPaths
+from mta_viz.analysis.cause.kernel_effect import Edge, KernelPaths
 from mta_viz.analysis.kernels.kernels import MIXING, SHORT, Where
 from mta_viz.figures.cause.worth import GRAPH_PX, KernelPathsGraph
 from mta_viz.model.plans import PLACES

@@ -18,8 +18,8 @@ from mta_viz.checkpoint.adapter import ADAPTER
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source
-from mta_viz.figures.kernels.finetuning import Finetuning
 from mta_viz.figures.kernels.gallery import KernelGallery
+from mta_viz.figures.kernels.training import Finetuning
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import printable
 from mta_viz.ui.kernels.inserting import open_adapter

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from mta_viz.analysis.attention.spans import needle_spans
+from mta_viz.analysis.cause.answers import twin_of_model
 from mta_viz.analysis.cause.choosing import EDITS, measured_kernel
 from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.cause.story import ASKED, BY, Story, story_of
-from mta_viz.analysis.cause.twin import twin_of_model
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.analysis.labs.blocks import block_spans
 from mta_viz.figures.attention.heads import scores_key, scores_of

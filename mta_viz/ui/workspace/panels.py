@@ -20,7 +20,7 @@ from mta_viz.analysis.labs.finder import NEIGHBOURS, region
 from mta_viz.figures.attention.maps import HeadMap, whole_map
 from mta_viz.figures.base import Drawn
 from mta_viz.figures.beside import EditedMaps
-from mta_viz.figures.labs.story import StoryFigure
+from mta_viz.figures.labs import StoryFigure
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.kernels.mosaic import tap_limit

@@ -10,7 +10,7 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import OnPage
 from mta_viz.ui.workspace.panels import Desk
-from mta_viz.ui.workspace.views import OF_HEAD
+from mta_viz.ui.workspace.view import OF_HEAD
 from tests.ui.driver import charts, fine, part_of, run_until, said, session_of, view_of
 
 PAGE = "pages/workspace.py"

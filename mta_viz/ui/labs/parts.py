@@ -37,11 +37,7 @@ LINKED_SECONDS = 60  # nothing longer starts by itself where a sample was shown,
 SHOWN, LEAST = 42, 30  # letters of a gap shown at each end; fewer in between are not worth a cut
 SCORE, PART = Setting("finder score", ""), Setting("finder part", "")
 USUAL_SCORES = ("gain.kq", "gain.kq2", "span.final")  # what a kernel does first, where there is one
-SIDES: dict[Side, str] = {
-    "before": "Before",
-    "after": "After",
-    "difference": "After − before",
-}
+SIDES: dict[Side, str] = {"before": "Before", "after": "After", "difference": "After − before"}
 STEPS = {"before the softmax": (Stage.RAW, Stage.KQ), "after it": (Stage.SOFTMAX, Stage.SOFTMAX_KQ)}
 
 

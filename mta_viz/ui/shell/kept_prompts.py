@@ -23,7 +23,7 @@ from mta_viz.errors import FileError
 MAX_TEXT = 2**20  # bytes of one
 MAX_OWN, MAX_OWN_BYTES = 100, 2**24  # of a session
 MAX_KEPT, MAX_BYTES = 4000, 2**28  # of all
-MAX_AGE = 90 * 86_400  # seconds since it was used
+MAX_AGE = 90 * 86_400.0  # seconds since it was used
 _ID = re.compile(r"[0-9a-f]{20}")
 _ADDRESS = re.compile(rf"kept:({_ID.pattern})")
 

@@ -251,13 +251,7 @@ def explain(line: str, more: str) -> None:
     st.caption(plain(line), help=plain(more))
 
 
-def row_table(
-    key: str,
-    rows: Any,
-    items: Sequence[T],
-    choose: Callable[[T], object],
-    **look: Any,
-) -> None:
+def row_table(key: str, rows: Any, items: Sequence[T], choose: Callable[[T], object], **look: Any) -> None:
     """A table of what Streamlit takes for one; a click on a row calls `choose` with its item."""
 
     def take() -> None:

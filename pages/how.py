@@ -2,7 +2,7 @@
 
 from mta_viz.ui.shell.open_page import open_page
 
-with open_page("How it works", needs_run=True, plan="named") as page:
+with open_page("How it works", needs_run=True) as page:
     from mta_viz.ui.how.view import draw_how  # after opening: it imports the model's libraries
 
     draw_how(page)

@@ -18,7 +18,7 @@ UNDOCUMENTED = (
     ("streamlit", "messages over 10 kB are not sent again", "mta_viz/ui/linked/component.py"),
     ("streamlit", "a component with a key is the same one with other data", "mta_viz/ui/linked/view.js"),
     ("streamlit", "a run says whether Back or Forward asked for it", "mta_viz/ui/shell/state.py"),
-    ("streamlit", "the server says whether a session is connected", "mta_viz/ui/shell/readers.py"),
+    ("streamlit", "the server says whether a session is connected", "mta_viz/ui/shell/work.py"),
     ("kaleido", "its browser is a process called subprocess", "mta_viz/exporting/pictures.py"),
     ("plotly", "a figure takes a layout unchecked", "mta_viz/plots/parts.py"),
 )

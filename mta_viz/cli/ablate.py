@@ -10,13 +10,7 @@ from mta_viz.checkpoint import door
 from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
-from mta_viz.model.interventions import (
-    AblateHead,
-    Intervention,
-    KernelToIdentity,
-    MixingPlace,
-    MixingToIdentity,
-)
+from mta_viz.model import interventions
 
 if TYPE_CHECKING:
     from mta_viz.analysis.kernels.kernels import KernelId
@@ -37,11 +31,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--plan", type=Path, metavar="FILE", help="a JSON list of interventions, acting first")
     add_answer(parser)
     add("--sweep", action="store_true", help="also each kernel, mixing row and head alone")
-    add(
-        "--needed",
-        action="store_true",
-        help="also a set, found greedily, that takes the answer to a tenth",
-    )
+    about = "also a set, found greedily, that takes the answer to a tenth"
+    add("--needed", action="store_true", help=about)
     add_out(parser)
 
 
@@ -54,19 +45,15 @@ def run(arguments: Namespace) -> dict[str, Any]:
     model, tokens = open_prompt(arguments)
     check_plan(plan, model.config)  # before anything runs
     with ProgressLine("measuring") as progress:
-        board = mta_viz.ablate(
-            model,
-            tokens,
-            plan,
-            answer=arguments.answer,
-            sweeps=tuple(SWEEPS) if arguments.sweep else (),
-            needed=arguments.needed,
-            progress=progress,
-        )
+        what: dict[str, Any] = {
+            "sweeps": tuple(SWEEPS) if arguments.sweep else (),
+            "needed": arguments.needed,
+        }
+        board = mta_viz.ablate(model, tokens, plan, answer=arguments.answer, **what, progress=progress)
     return board.as_data()
 
 
-def plan_of_file(path: Path | None) -> tuple[Intervention, ...]:
+def plan_of_file(path: Path | None) -> tuple[interventions.Intervention, ...]:
     """A file's interventions; without a file none. Raises MtaVizError for what is no list of them."""
     from mta_viz.model.plans import plan_from_text
 
@@ -80,12 +67,12 @@ def kernel_named(text: str) -> "KernelId":
     return KernelId(*_place_named(text))
 
 
-def kernel_to_identity(text: str) -> Intervention:
+def kernel_to_identity(text: str) -> interventions.Intervention:
     """`L3 H5 pre` -> that kernel to the identity. Raises MtaVizError for a text that names no kernel."""
     layer, head, where = _place_named(text)
-    if where in get_args(MixingPlace):
-        return MixingToIdentity(layer, where, head)
-    return KernelToIdentity(layer, head, where)
+    if where in get_args(interventions.MixingPlace):
+        return interventions.MixingToIdentity(layer, where, head)
+    return interventions.KernelToIdentity(layer, head, where)
 
 
 def _place_named(text: str) -> tuple[int, int, Any]:
@@ -95,9 +82,9 @@ def _place_named(text: str) -> tuple[int, int, Any]:
     return int(place[1]), int(place[2]), place[3]
 
 
-def head_off(text: str) -> Intervention:
+def head_off(text: str) -> interventions.Intervention:
     """`L3 H5` -> that head switched off. Raises MtaVizError for a text that names no head."""
     place = PLACE.fullmatch(text)
     if place is None or place[3] is not None:
         raise MtaVizError(f'{text!r} names no head; write "L3 H5"')
-    return AblateHead(int(place[1]), int(place[2]))
+    return interventions.AblateHead(int(place[1]), int(place[2]))

@@ -21,12 +21,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add_question(parser)
     add("--method", choices=("gradients", "ablation"), default="gradients")
-    add(
-        "--baseline",
-        type=baseline,
-        metavar="B",
-        help="mean (default), bos, a token's id, or zero, which norms refuse",
-    )
+    about = "mean (default), bos, a token's id, or zero, which norms refuse"
+    add("--baseline", type=baseline, metavar="B", help=about)
     add("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
     add("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
     add("--stage", type=stage_named, metavar="NAME", help="for example hook_scores_kq")
@@ -56,16 +52,8 @@ def _prompt(
     model: "HookedMTA", tokens: Tokens, arguments: Namespace, question: dict[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """Of tokens, or of the cells of a layer's maps; with what to do where the gradients are not complete."""
-    result = mta_viz.attribute(
-        model,
-        tokens,
-        method=arguments.method,
-        baseline=arguments.baseline,
-        groups=arguments.spans,
-        layer=arguments.layer,
-        stage=arguments.stage,
-        **question,
-    )
+    named = {name: getattr(arguments, name) for name in ("method", "baseline", "layer", "stage")}
+    result = mta_viz.attribute(model, tokens, groups=arguments.spans, **named, **question)
     return result.as_data(), _advice(result.found.reached, result.found.jumps)
 
 

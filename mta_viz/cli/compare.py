@@ -33,14 +33,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
     other = open_model(arguments, arguments.other) if arguments.other else None
     prompt_b = None if arguments.prompt_b is None else encode(model, arguments.prompt_b)
     with ProgressLine("comparing") as progress:
-        comparison = mta_viz.compare(
-            model,
-            other,
-            tokens if arguments.prompt is None else arguments.prompt,
-            prompt_b=prompt_b,
-            plan=plan,
-            answer=arguments.answer,
-            pair_by=arguments.pair_by,
-            progress=progress,
-        )
-    return comparison.as_data()
+        prompt = tokens if arguments.prompt is None else arguments.prompt
+        how: dict[str, Any] = {"answer": arguments.answer, "pair_by": arguments.pair_by, "progress": progress}
+        return mta_viz.compare(model, other, prompt, prompt_b=prompt_b, plan=plan, **how).as_data()

@@ -6,15 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli.flags import (
-    add_format,
-    add_model,
-    add_out,
-    note_length,
-    open_model,
-    positive,
-    whole,
-)  # fmt: skip
+from mta_viz.cli import flags
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import PromptError
 from mta_viz.tables import Table
@@ -32,20 +24,20 @@ MOST_BLOCKS = 1000  # of any length; the letters' number allows fewer
 def add_flags(parser: ArgumentParser) -> None:
     """A model, what runs beside it, and the samples: blocks of letters, pairs, or a text."""
     add = parser.add_argument
-    add_model(parser)
+    flags.add_model(parser)
     add("--twin", type=Path, metavar="PATH", help="run beside it (default: itself, kernels at identity)")
     add("--task", choices=("blocks", "pairs"), help="blocks of letters (default), or names and cities")
-    add("--samples", type=positive, default=20, metavar="N", help="of the task")
+    add("--samples", type=flags.positive, default=20, metavar="N", help="of the task")
     add("--seed", type=int, default=0, metavar="S", help="of the samples")
-    add("--length", type=positive, metavar="T", help="pairs: tokens of a prompt (default 256)")
-    add("--letters", type=positive, default=5, metavar="N", help="blocks: letters in each")
-    add("--blocks", type=whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many")
+    add("--length", type=flags.positive, metavar="T", help="pairs: tokens of a prompt (default 256)")
+    add("--letters", type=flags.positive, default=5, metavar="N", help="blocks: letters in each")
+    add("--blocks", type=flags.whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many")
     add("--text", metavar="TEXT", help="instead of a task: a text with {A?} and {B?}, and {A} and {B} before")
     add("--span", metavar="TEXT", help="the part of the text whose attention is measured")
     about = "A, B, and what stands for each where it is not asked for; again for another sample"
     add("--words", action="append", metavar="'A, B, C, D'", help=about)
-    add_format(parser, _heads_as_csv, "json (default) or csv")
-    add_out(parser)
+    flags.add_format(parser, _heads_as_csv, "json (default) or csv")
+    flags.add_out(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -56,9 +48,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
         raise PromptError(
             f"--twin names {arguments.path} itself; without --twin it runs beside itself at identity"
         )
-    model = open_model(arguments)
+    model = flags.open_model(arguments)
     samples = _samples(model, arguments)
-    note_length(model, len(samples[0].prompts[0]))
+    flags.note_length(model, len(samples[0].prompts[0]))
     results = {}
     for name, opened in list(_models(model, arguments, samples)):  # all are opened before any is run
         with ProgressLine(name) as progress:
@@ -114,12 +106,13 @@ def _models(
         if plain is not None:
             yield f"{arguments.path}, {IDENTITY}", plain
         return
-    twin = open_model(arguments, arguments.twin)
+    twin = flags.open_model(arguments, arguments.twin)
     check_reads_alike(twin, str(arguments.twin), samples)
     yield str(arguments.twin), twin
 
 
 def _answer(samples: "Sequence[FourPrompts]", results: "dict[str, Conjunction]") -> dict[str, Any]:
+    from mta_viz.analysis.labs.conjunction import strongest
     from mta_viz.analysis.labs.four_prompts import PROMPTS
 
     first = samples[0]
@@ -133,7 +126,7 @@ def _answer(samples: "Sequence[FourPrompts]", results: "dict[str, Conjunction]")
         "models": [
             {
                 "model": name,
-                "strongest": {part: _strongest(result, part) for part in ("share", "odds")},
+                "strongest": {part: _place(strongest(result, part)) for part in ("share", "odds")},
                 "verdict": _verdict(result),
                 "heads": result.table().records(),
             }
@@ -149,12 +142,6 @@ def _verdict(result: "Conjunction") -> dict[str, Any]:
     own = verdict(result)
     facts = {name: value for name, value in vars(own).items() if name != "best"}
     return {"shown": own.shown, "best": _place(own.best), "alpha": ALPHA, **facts}
-
-
-def _strongest(result: "Conjunction", part: str) -> dict[str, Any] | None:
-    from mta_viz.analysis.labs.conjunction import strongest
-
-    return _place(strongest(result, part))
 
 
 def _place(head: "Strongest | None") -> dict[str, Any] | None:

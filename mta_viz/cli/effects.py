@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,12 +26,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add_model(parser)
     add_task(parser, "blocks", required=True)
     add("--samples", type=positive, metavar="N", help="blocks: 500; else 120, or all a file has")
-    add(
-        "--edit",
-        choices=("identity", "own-tap", "zero"),
-        default="identity",
-        help="what is made of a kernel: identity (default); own-tap: its gain and sign stay; zero",
-    )
+    about = "what is made of a kernel: identity (default); own-tap: its gain and sign stay; zero"
+    add("--edit", choices=("identity", "own-tap", "zero"), default="identity", help=about)
     add("--heads", action="store_true", help="measure every head switched off as well")
     add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
     add("--length", type=positive, metavar="T", help="tokens a prompt (default: half the trained)")
@@ -55,37 +52,16 @@ def run(arguments: Namespace) -> dict[str, Any]:
     path = model.path or arguments.path
     file = arguments.out or beside(path) / FILES[arguments.edit]
     check_output(file, force=True)
-    name = task_of(arguments)
+    name, seed, edit = task_of(arguments), arguments.seed, arguments.edit
     setting, batches = task_batches(
-        model,
-        arguments.task,
-        arguments.samples,
-        arguments.seed,
-        usual=SAMPLES[name],
-        length=arguments.length,
+        model, arguments.task, arguments.samples, seed, usual=SAMPLES[name], length=arguments.length
     )
-    wanted = Effects(
-        sha256(path),
-        name,
-        sum(len(batch.answers) for batch in batches),
-        arguments.seed,
-        setting,
-        VERSION,
-        0.0,
-        0.0,
-        (),
-        arguments.edit,
-    )
+    n = sum(len(batch.answers) for batch in batches)
+    wanted = Effects(sha256(path), name, n, seed, setting, VERSION, 0.0, 0.0, (), edit)
     table = _begun(file, wanted, arguments.force)
     with going_on_from(file), ProgressLine("measuring") as progress:
-        table = measure_effects(
-            model,
-            batches,
-            table,
-            heads=arguments.heads,
-            keep=lambda measured: write_effects(file, measured),
-            progress=progress,
-        )
+        keep = partial(write_effects, file)
+        table = measure_effects(model, batches, table, heads=arguments.heads, keep=keep, progress=progress)
     return _answer(file, table)
 
 

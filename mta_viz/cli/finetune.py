@@ -5,7 +5,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import add_task, kernel_size, layer_list, output_path, positive
+from mta_viz.cli.flags import add_task, kernel_size, layer_list, number_list, output_path, positive
 from mta_viz.cli.output import note
 from mta_viz.config import DTYPES
 from mta_viz.training.finetune_settings import KEPT, TRAINED, FinetuneConfig, finetune_config
@@ -27,7 +27,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--train", choices=TRAINED, help=about)
     add_task(parser, "text", about="what it learns (default pairs)")
     add("--pairs", type=two_sizes, metavar="3x3", help="names x cities of the task pairs (default 3x3)")
-    add("--lengths", type=lengths, metavar="N,N", help="of the prompts in tokens, one of them a step")
+    add("--lengths", type=number_list, metavar="N,N", help="of the prompts in tokens, one of them a step")
     add("--batch-size", type=positive, help=f"prompts a step (default {usual['batch_size']})")
     add("--corpus", metavar="DIR", help="folder of plain-text files (default: the project's grammar)")
     about = "the corpus's own words (text, default), the base's predictions on them (base), or nothing"
@@ -78,8 +78,3 @@ def two_sizes(text: str) -> tuple[int, int]:
     if size is None:
         raise ArgumentTypeError(f"{text!r} is no size; write 6x11, or --train norms for no kernels")
     return size
-
-
-def lengths(text: str) -> tuple[int, ...]:
-    """`192,256` -> (192, 256)."""
-    return tuple(positive(part.strip()) for part in text.split(","))

@@ -321,6 +321,11 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
 positive = whole(1)
 
 
+def number_list(text: str) -> tuple[int, ...]:
+    """`192,256` -> (192, 256), each at least 1."""
+    return tuple(positive(part.strip()) for part in text.split(","))
+
+
 def span_list(text: str) -> tuple[tuple[int, ...], ...]:
     """`3:8,20:25` -> the positions 3 to 7, and 20 to 24."""
     found = []

@@ -5,15 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli.flags import (
-    add_file,
-    add_running,
-    kernel_size,
-    layers_or_all,
-    model_of,
-    open_checkpoint,
-    output_path,
-)
+from mta_viz.cli import flags
 from mta_viz.cli.output import note
 from mta_viz.config import Gate
 from mta_viz.errors import MtaVizError
@@ -31,10 +23,16 @@ def add_flags(parser: ArgumentParser) -> None:
     """The plain model, what to insert, and where to write it."""
     add = parser.add_argument
     add("path", type=Path, metavar="BASE", help="a plain model: no kernels and no head mixing")
-    add("--layers", type=layers_or_all, default=(), metavar="2,6,10", help="with kernels, from 0; or all")
+    add(
+        "--layers",
+        type=flags.layers_or_all,
+        default=(),
+        metavar="2,6,10",
+        help="with kernels, from 0; or all",
+    )
     about = "queries x keys before the softmax, or none (default 6x11)"
-    add("--kernel", type=kernel_size, default=(6, 11), metavar="6x11", help=about)
-    add("--post", type=kernel_size, metavar="6x11", help="the same after the softmax (default none)")
+    add("--kernel", type=flags.kernel_size, default=(6, 11), metavar="6x11", help=about)
+    add("--post", type=flags.kernel_size, metavar="6x11", help="the same after the softmax (default none)")
     about = "where an even number of keys lies: left reaches back, right ahead (default both: an odd number)"
     add("--pad-key", choices=("both", "left", "right"), default="both", help=about)
     about = "all heads mixed before or after the softmax, in every layer whatever --layers says"
@@ -43,9 +41,14 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--gate", choices=tuple(GATES), help=about)
     about = "a group norm of every head's output, in every layer: no identity, logits change much"
     add("--norm", action="store_true", help=about)
-    add_file(parser, "--out", "the adapter, which holds what was inserted")
-    add("--merged", type=output_path, metavar="FOLDER", help="write a whole checkpoint as well, or instead")
-    add_running(parser)
+    flags.add_file(parser, "--out", "the adapter, which holds what was inserted")
+    add(
+        "--merged",
+        type=flags.output_path,
+        metavar="FOLDER",
+        help="write a whole checkpoint as well, or instead",
+    )
+    flags.add_running(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -55,8 +58,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.checkpoint.types import parameter_count
     from mta_viz.run.scoring import logit_change, write_inserted
 
-    checkpoint = open_checkpoint(arguments)
-    base = model_of(checkpoint, arguments)
+    checkpoint = flags.open_checkpoint(arguments)
+    base = flags.model_of(checkpoint, arguments)
     inserted = _inserted(base, arguments)
     change = logit_change(base, inserted)
     if arguments.out is not None:

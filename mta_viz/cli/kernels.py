@@ -9,19 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mta_viz
-from mta_viz.cli.flags import (
-    add_base,
-    add_format,
-    add_running,
-    add_task,
-    encode,
-    model_of,
-    note_seconds,
-    open_checkpoint,
-    output_path,
-    positive,
-    prompt_of,
-)
+from mta_viz.cli import flags
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.errors import MtaVizError
 
@@ -38,23 +26,19 @@ def add_flags(parser: ArgumentParser) -> None:
     """PATH, how to print the rows, where to keep the kernels, and what to run."""
     add = parser.add_argument
     add("path", type=Path, metavar="PATH", help="a checkpoint folder, or an adapter")
-    add_format(parser, _rows_as_csv, "json (default): rows and counts; csv: rows")
+    flags.add_format(parser, _rows_as_csv, "json (default): rows and counts; csv: rows")
     about = "also write the kernels alone, to be opened without the model"
-    add("--save", type=output_path, metavar="FOLDER", help=about)
+    add("--save", type=flags.output_path, metavar="FOLDER", help=about)
     prompts = parser.add_mutually_exclusive_group()
     prompts.add_argument("--prompt", metavar="TEXT", help="measure signs and effects at matches on this text")
     prompts.add_argument("--tokens", type=Path, metavar="FILE", help="or on a JSON list of token ids")
-    add_task(prompts, "blocks", about="or on samples of a task, with intervals")
-    add("--samples", type=positive, metavar="N", help="of the task (default 20)")
-    add(
-        "--length",
-        type=positive,
-        metavar="T",
-        help="of a prompt with needles or pairs (default: half the trained)",
-    )
+    flags.add_task(prompts, "blocks", about="or on samples of a task, with intervals")
+    add("--samples", type=flags.positive, metavar="N", help="of the task (default 20)")
+    about = "of a prompt with needles or pairs (default: half the trained)"
+    add("--length", type=flags.positive, metavar="T", help=about)
     add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
-    add_base(parser)
-    add_running(parser)
+    flags.add_base(parser)
+    flags.add_running(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -65,14 +49,15 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.task is None and (arguments.samples or arguments.length):
         raise MtaVizError("--samples and --length are of a task; give --task needle, pairs or blocks as well")
     prompted = not (arguments.prompt is arguments.tokens is arguments.task is None)
-    checkpoint = open_checkpoint(arguments, alone=not prompted)
+    checkpoint = flags.open_checkpoint(arguments, alone=not prompted)
     config = checkpoint.config
     if arguments.save is not None:
         write_kernels(arguments.save, config, checkpoint.state_dict)
         note(f"the kernels alone are in {arguments.save}")
     asked = None
     if prompted:
-        asked = _asked(model_of(checkpoint, arguments), arguments)  # refused, if so, before names are given
+        # refused, if so, before names are given
+        asked = _asked(flags.model_of(checkpoint, arguments), arguments)
     rows = table.kernel_table(checkpoint.state_dict, config)
     if not rows:
         note("the model has no key-query kernels and mixes no heads")
@@ -102,10 +87,10 @@ def _asked(model: "HookedMTA", arguments: Namespace) -> _Asked:
     from mta_viz.analysis.labs.task_samples import task_prompts
 
     if arguments.task is None:
-        return _Asked(model, None, "the prompt", [encode(model, prompt_of(arguments))])
+        return _Asked(model, None, "the prompt", [flags.encode(model, flags.prompt_of(arguments))])
     task, n, seed, length = (getattr(arguments, name) for name in ("task", "samples", "seed", "length"))
     what, prompts = task_prompts(model, task, n, seed, usual=DEFAULT, length=length)
-    note_seconds(model, f"{len(prompts)} prompts to run", map(len, prompts), RUNS)
+    flags.note_seconds(model, f"{len(prompts)} prompts to run", map(len, prompts), RUNS)
     return _Asked(model, task, what, prompts)
 
 

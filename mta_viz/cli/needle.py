@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
-from mta_viz.cli.flags import add_base, add_file, add_running, add_task, note_seconds, open_model, positive
+from mta_viz.cli import flags
 from mta_viz.cli.output import ProgressLine, going_on_from, note
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.facts import DEPTHS
@@ -29,28 +29,24 @@ def add_flags(parser: ArgumentParser) -> None:
     """Models, the settings of the sweep, and the file of its results."""
     add = parser.add_argument
     add("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
-    add_base(parser)
-    add_running(parser)
-    add_task(parser, about="what is hidden (default needle)")
+    flags.add_base(parser)
+    flags.add_running(parser)
+    flags.add_task(parser, about="what is hidden (default needle)")
     about = "needle: 1 to 8 (default 4); pairs: 1, 4, 9 (default), 16 or 25, as many names as cities"
-    add("--needles", type=number_list, metavar="2,4,6", help=about)
-    add("--lengths", type=number_list, metavar="512,1024", help="of the prompt, in tokens (default 512)")
+    add("--needles", type=flags.number_list, metavar="2,4,6", help=about)
+    add(
+        "--lengths", type=flags.number_list, metavar="512,1024", help="of the prompt, in tokens (default 512)"
+    )
     about = "per cent of the haystack before the asked needle (default 0,25,50,75,100)"
     add("--depths", type=depth_list, metavar="0,50,100", help=about)
-    add("--samples", type=positive, metavar="N", help="of each combination: 20; of a file: all it has")
+    add("--samples", type=flags.positive, metavar="N", help="of each combination: 20; of a file: all it has")
     add("--seed", type=int, default=0, metavar="S", help="number of the first sample")
     add("--template", choices=tuple(WORDINGS), help="needle and question (default paper)")
     add("--needle", metavar="TEXT", help="a sentence of your own with {city} and {value}")
     add("--question", metavar="TEXT", help="with {city}; default: the needle up to its value")
     add("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
-    add_file(
-        parser,
-        "--out",
-        "results; what it holds is not run again",
-        required=True,
-        force="replace a file of another measurement",
-        out_is="results",
-    )
+    about, force = "results; what it holds is not run again", "replace a file of another measurement"
+    flags.add_file(parser, "--out", about, required=True, force=force, out_is="results")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -62,7 +58,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     results = _begun(file, sweep, arguments.force)
     measured: list[tuple[Path, ModelResults, int]] = []  # with how many samples were run now
     for path in arguments.paths:
-        model = open_model(arguments, path)
+        model = flags.open_model(arguments, path)
         check_sweep(model, sweep)
         name = model.source.name if model.source else path.absolute().name
         known = results_of(model, name, results)
@@ -134,7 +130,7 @@ def _measure(
 
     missing = set(sweep.keys) - {sample.key for sample in known.samples}
     lengths = [setting[1] or model.config.n_ctx // 2 for setting, _ in missing]  # a guess for a file's
-    note_seconds(model, f"{known.name}: {len(lengths):,} samples to run", lengths)
+    flags.note_seconds(model, f"{known.name}: {len(lengths):,} samples to run", lengths)
 
     def keep(so_far: "ModelResults") -> None:
         write_sweep(file, results.with_model(so_far))
@@ -163,37 +159,23 @@ def _answer(file: Path, sweep: "Sweep", measured: "list[tuple[Path, ModelResults
 
 
 def _scores(samples: "tuple[SampleResult, ...]") -> dict[str, Any]:
-    from mta_viz.analysis.labs.sweep_file import (
-        by_length_and_needles,
-        by_needles,
-        by_place,
-        by_setting,
-        misses,
-    )
+    from mta_viz.analysis.labs import sweep_file
 
-    names = ("needles", "length", "depth")
     return {
-        "settings": [
-            dict(zip(names, setting, strict=True)) | asdict(score)
-            for setting, score in by_setting(samples).items()
-        ],
-        "by_needles": _rows("needles", by_needles(samples)),
-        "by_place": _rows("place", by_place(samples)),
-        "misses": asdict(misses(samples)),
-        "by_length_and_needles": [
-            {"length": length, "needles": needles} | asdict(score)
-            for (length, needles), score in by_length_and_needles(samples).items()
-        ],
+        "settings": _rows(("needles", "length", "depth"), sweep_file.by_setting(samples)),
+        "by_needles": _rows(("needles",), sweep_file.by_needles(samples)),
+        "by_place": _rows(("place",), sweep_file.by_place(samples)),
+        "misses": asdict(sweep_file.misses(samples)),
+        "by_length_and_needles": _rows(("length", "needles"), sweep_file.by_length_and_needles(samples)),
     }
 
 
-def _rows(name: str, scores: "Mapping[Any, NeedleScore]") -> list[dict[str, Any]]:
-    return [{name: key, **asdict(score)} for key, score in scores.items()]
-
-
-def number_list(text: str) -> tuple[int, ...]:
-    """`2,4` -> (2, 4)."""
-    return tuple(positive(part.strip()) for part in text.split(","))
+def _rows(names: tuple[str, ...], scores: "Mapping[Any, NeedleScore]") -> list[dict[str, Any]]:
+    """A row a score, with the parts of its key by their names."""
+    return [
+        dict(zip(names, key if isinstance(key, tuple) else (key,), strict=True)) | asdict(score)
+        for key, score in scores.items()
+    ]
 
 
 def depth_list(text: str) -> tuple[float | int, ...]:

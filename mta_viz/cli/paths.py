@@ -15,12 +15,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add_prompt(parser)
     add_answer(parser)
     parser.add_argument("--kernel", type=kernel_named, required=True, metavar="NAME", help='"L3 H5 pre"')
-    parser.add_argument(
-        "--edit",
-        choices=("own-tap", "identity", "zero"),
-        default="own-tap",
-        help="what the kernel becomes: own-tap (default): its gain and sign stay; identity; zero",
-    )
+    about = "what the kernel becomes: own-tap (default): its gain and sign stay; identity; zero"
+    parser.add_argument("--edit", choices=("own-tap", "identity", "zero"), default="own-tap", help=about)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -21,9 +21,8 @@ def add_flags(parser: ArgumentParser) -> None:
     given.add_argument("--prompt", metavar="TEXT", help="a text, or with --last-word one passage")
     about = 'a text; with --last-word passages: paragraphs, or {"text": ...} lines'
     given.add_argument("--file", type=Path, metavar="FILE", help=about)
-    parser.add_argument(
-        "--last-word", action="store_true", help="ask for the last word of each passage, as LAMBADA does"
-    )
+    about = "ask for the last word of each passage, as LAMBADA does"
+    parser.add_argument("--last-word", action="store_true", help=about)
     add_file(parser, "--csv", "write every token, or passage, as a table")
 
 
@@ -44,14 +43,8 @@ def _whole(arguments: Namespace, text: str) -> dict[str, Any]:
         losses = text_losses(model, text, progress=progress)
     if arguments.out:
         write_text(arguments.out, losses.table().csv())
-    return {
-        "tokens": len(losses.tokens),
-        "predicted": losses.n,
-        "loss": losses.loss,
-        "perplexity": losses.perplexity,
-        "window": losses.window,
-        "windows": losses.windows,
-    }
+    same = {name: getattr(losses, name) for name in ("loss", "perplexity", "window", "windows")}
+    return {"tokens": len(losses.tokens), "predicted": losses.n, **same}
 
 
 def _last_words(arguments: Namespace, passages: tuple[str, ...]) -> dict[str, Any]:

@@ -21,13 +21,8 @@ HELP = "which named kernels come again in other trainings, and since which step 
 def add_flags(parser: ArgumentParser) -> None:
     """A checkpoint, and others of the same shape."""
     parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint")
-    parser.add_argument(
-        "others",
-        type=Path,
-        nargs="*",
-        metavar="OTHER",
-        help="checkpoints of other trainings, or safetensors files of their kernels",
-    )
+    about = "checkpoints of other trainings, or safetensors files of their kernels"
+    parser.add_argument("others", type=Path, nargs="*", metavar="OTHER", help=about)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

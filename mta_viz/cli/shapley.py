@@ -16,12 +16,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add_model(parser)
     add_task(parser, "blocks", required=True)
-    add(
-        "--edit",
-        choices=("own-tap", "identity", "zero"),
-        default="own-tap",
-        help="what a kernel taken out becomes: own-tap (default): its gain and sign stay; identity; zero",
-    )
+    about = "what a kernel taken out becomes: own-tap (default): its gain and sign stay; identity; zero"
+    add("--edit", choices=("own-tap", "identity", "zero"), default="own-tap", help=about)
     add("--samples", type=positive, metavar="N", help="blocks: 64; else 16, or all a file has")
     add("--length", type=positive, metavar="T", help="tokens a prompt; needle: 160; pairs: 256")
     add("--most", type=positive, default=400, metavar="N", help="pairs of orders at most (default 400)")

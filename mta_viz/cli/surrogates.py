@@ -19,9 +19,8 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
     about = "surrogate models of each null (default: 200)"
     parser.add_argument("--count", type=positive, default=200, metavar="N", help=about)
-    parser.add_argument(
-        "--seed", type=whole(0), default=0, metavar="N", help="of the surrogates (default: 0)"
-    )
+    about = "of the surrogates (default: 0)"
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help=about)
     add_format(parser, _models_as_csv, "json (default): summaries and models; csv: a row a surrogate model")
 
 

@@ -17,8 +17,17 @@ from mta_viz.analysis.kernels.kernels import layer_picture
 from mta_viz.model.stages import Stage
 from mta_viz.plots.kernels.mosaic import tap_limit
 from mta_viz.run.tracing import capture, load
-from mta_viz.ui.linked.component import SIDES, Choice, draw_maps, draw_pointer, draw_text
-from mta_viz.ui.linked.payload import WHOLE, KernelPanel, Linked, Panel
+from mta_viz.ui.linked.component import (
+    SIDES,
+    WHOLE,
+    Choice,
+    KernelPanel,
+    Linked,
+    Panel,
+    draw_maps,
+    draw_pointer,
+    draw_text,
+)
 
 st.set_page_config(layout="wide")
 asked = {"ck": "tiny-mta", "l": "1", "h": "0", "p": "The cat sat on the mat.", "parts": "2"} | dict(

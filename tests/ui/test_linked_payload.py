@@ -15,7 +15,7 @@ from mta_viz.analysis.compare.maps import ComparedMap
 from mta_viz.model.stages import Stage
 from mta_viz.plots import theme
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.ui.linked.payload import EXACT_UP_TO, TEXT_UP_TO, KernelPanel, Linked, Panel, payload
+from mta_viz.ui.linked.component import EXACT_UP_TO, TEXT_UP_TO, KernelPanel, Linked, Panel, payload
 
 
 def tokens(pieces) -> Tokens:

@@ -5,7 +5,7 @@ import logging
 
 from driver import fine, said
 
-from mta_viz.ui.shell import logs
+from mta_viz.ui.shell import page as logs
 
 
 def test_the_window_says_what_the_command_says(open_app, models_folder, caplog):
@@ -25,7 +25,7 @@ def test_the_log_is_lines_of_json_where_asked_for(monkeypatch, capsys):
     kept = log.handlers[:], log.level, log.propagate
     monkeypatch.setenv(logs.LOG, "json")
     try:
-        logs.set_up.__wrapped__()
+        logs.set_up_log.__wrapped__()
         try:
             raise ValueError("odd\nvalue")
         except ValueError:
@@ -41,5 +41,5 @@ def test_the_log_is_lines_of_json_where_asked_for(monkeypatch, capsys):
 def test_without_the_word_nothing_is_set_up(monkeypatch):
     monkeypatch.delenv(logs.LOG, raising=False)
     before = logging.getLogger("mta_viz").handlers[:]
-    logs.set_up.__wrapped__()
+    logs.set_up_log.__wrapped__()
     assert logging.getLogger("mta_viz").handlers == before

@@ -14,10 +14,9 @@ from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.model.stages import Stage
 from mta_viz.plots.theme import score_text, weight_text
-from mta_viz.ui.how.playground import from_text, to_text
-from mta_viz.ui.how.view import PLAY, STEPS
+from mta_viz.ui.how.view import PLAY, STEPS, from_text, to_text
 from mta_viz.ui.shell.show import OnPage
-from mta_viz.ui.shell.terms import help_of, term, texts, worded
+from mta_viz.ui.shell.widgets import help_of, term, texts, worded
 from tests.ui.driver import borrowed, charts, fine, part_of, said, view_of
 
 PAGE, PROMPT = "pages/how.py", "Hello, hello"

@@ -138,7 +138,7 @@ def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run
     fine(app)
     assert "L3 H2 · after the softmax" in said(app) and "This file holds kernels only" in said(app)
     assert "On this model's scores: not measured, no prompt has run." in said(app)
-    app = open_app("wide", "Hello", "pages/attention.py")
+    app = open_app("wide", "Hello", "pages/workspace.py")
     fine(app)
     assert "for attention maps open the whole model" in said(app)
 

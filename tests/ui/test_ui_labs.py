@@ -80,7 +80,7 @@ def test_a_lab_opens_with_a_sample_its_answer_its_text_and_its_heads(open_lab):
 
 
 def test_what_takes_long_is_a_button_with_the_time_it_takes(open_lab, monkeypatch):
-    monkeypatch.setattr("mta_viz.ui.labs.often.OPEN_SECONDS", 0.0)
+    monkeypatch.setattr("mta_viz.ui.labs.fits.OPEN_SECONDS", 0.0)
     app = open_lab("tiny-mta", SMALL | {"needle seed": "40"})
     fine(app)
     assert "No sample yet" in said(app) and re.search(r"About \d+ s here\.", said(app)) and not charts(app)

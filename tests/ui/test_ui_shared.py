@@ -13,11 +13,10 @@ from streamlit.testing.v1 import AppTest
 from mta_viz.checkpoint.reading import Found
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.model.turns import TurnLock
-from mta_viz.ui.shell import readers, uploads, work
+from mta_viz.ui.shell import uploads, work
 from mta_viz.ui.shell.cache import BoundedStore, changed
-from mta_viz.ui.shell.model_table import keep_model, rows_of
-from mta_viz.ui.shell.readers import Reader
-from mta_viz.ui.shell.work import Work
+from mta_viz.ui.shell.machine import keep_model, rows_of
+from mta_viz.ui.shell.work import Reader, Work
 
 SOON = 20.0
 
@@ -45,7 +44,7 @@ def test_page_runs_end_without_their_reader_and_jobs_go_on(monkeypatch, end, own
     for name in ("LOOK_SECONDS", "LOST_SECONDS"):
         monkeypatch.setattr(work, name, 0.05)
     here = [True]
-    monkeypatch.setattr(readers, "is_here", lambda reader: here[0])
+    monkeypatch.setattr(work, "is_here", lambda reader: here[0])
     running = Work(until(end), owner=owner)
     assert not running.wait(0.3)
     here[0] = False

@@ -12,8 +12,7 @@ from mta_viz.config import MTAOptions
 from mta_viz.ui.shell import trainings as process
 from mta_viz.ui.shell.trainings import Settings, Training
 from mta_viz.ui.train.form import Estimate, estimate_words, trained_layers
-from mta_viz.ui.train.running import result_words, state_words
-from mta_viz.ui.train.view import usual
+from mta_viz.ui.train.view import result_words, state_words, usual
 from tests.plots.test_finetuning_figure import DONE, RUNNING
 from tests.tiny_models import config
 from tests.ui.driver import borrowed, charts, fine, said, session_of

@@ -10,7 +10,7 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import OnPage
 from mta_viz.ui.workspace.panels import Desk
-from mta_viz.ui.workspace.views import OF_HEAD
+from mta_viz.ui.workspace.view import OF_HEAD
 from tests.ui.driver import charts, fine, part_of, run_through, run_until, said, session_of, view_of
 
 PAGE = "pages/workspace.py"
@@ -207,6 +207,6 @@ def test_a_switch_edits_the_kernel_and_the_strip_says_what_the_answer_loses(open
     ],
 )
 def test_links_to_pages_of_before_lead_to_their_view(open_app, older, asked, shown):
-    app = open_app("tiny-mta", CATS, f"pages/{older}.py", asked, layer=1, head=2, stage="kq")
+    app = open_app("tiny-mta", CATS, older, asked, layer=1, head=2, stage="kq")
     assert not app.exception and "could not be restored" not in said(app)
     assert (shown | {"l": "1", "h": "2", "s": "kq"}).items() <= view_of(app).items()

@@ -21,7 +21,6 @@ from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.attention.tokens import convolution_window, mixing_bars
 from mta_viz.plots.theme import Figure, score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.ui.fields import bar, menu, row_table
 from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_pointer
 from mta_viz.ui.shell import cache, link, pickers, state
 from mta_viz.ui.shell.page import Page
@@ -29,7 +28,7 @@ from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Select
 from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, keep, save_line, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, chart, head_label, lines, plain
+from mta_viz.ui.shell.widgets import bar, caption, chart, head_label, lines, menu, plain, row_table
 
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
 SCALE = Setting[Scale]("scale", SCALES[0])

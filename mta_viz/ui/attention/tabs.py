@@ -16,12 +16,11 @@ from mta_viz.figures.attention.tokens import Column, Gate, Lens, NextToken, Row,
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage
 from mta_viz.ui.attention.head import SCALE, Head, chosen_span
-from mta_viz.ui.fields import bar, menu, row_table
 from mta_viz.ui.shell import pickers, work
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.show import draw, save_line, show
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, chart
+from mta_viz.ui.shell.widgets import bar, caption, chart, menu, row_table
 
 ORDERS = {"value": "by |value|", "change": "by |change|", "contribution": "by |value| x value norm"}
 BY = Setting("cells by", "value")

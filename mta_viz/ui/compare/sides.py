@@ -20,27 +20,21 @@ from mta_viz.figures.compare import ComparedAnswers, side_names
 from mta_viz.model.plans import Plan
 from mta_viz.run.tracing import Trace, capture
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.ui.fields import bar, menu
-from mta_viz.ui.shell import cache, show, sidebar, state, work
 from mta_viz.ui.shell import models as registry
 from mta_viz.ui.shell import plan as plans
+from mta_viz.ui.shell import show, sidebar, state, work
 from mta_viz.ui.shell.cache import RunKey, stores
 from mta_viz.ui.shell.models import model_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.state import MAX_CHARACTERS, Setting
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.widgets import bar, caption, menu, plain
 from mta_viz.ui.shell.work import Work
 
 TWO_MODELS, TWO_PROMPTS, EDITS = MODES = ("two models", "two prompts", "with / without edits")
 MODE, PROMPT_B = Setting("mode", TWO_MODELS), Setting("b prompt", "")
 MODEL_B, STEP_B = Setting[str | None]("b", None), Setting[int | None]("b step", None)
 RUN, NUMBERS = "compare run", "compare numbers"  # names of work
-
-
-@dataclass
-class _BesideOf:
-    model: str = ""  # A for which B was chosen: another A has a twin of its own
 
 
 @dataclass(frozen=True)
@@ -64,14 +58,13 @@ def pick_side(page: Page) -> Side | None:
 
 
 def _two_models(page: Page) -> Side | None:
-    models, of, own = _models(), state.part(_BesideOf), page.model_key
+    models, own = _models(), page.model_key
     here = next((name for name, model in models.items() if str(model.path) == own.path), "this model")
     others = [name for name in models if name != here or len(_steps(models[name])) > 1]
     base = next((name for name, model in models.items() if str(model.path) == own.base), None)
     options, default = [IDENTITY, *others], base or registry.twin_of(here, others) or IDENTITY
-    if of.model not in ("", here):
+    if state.is_another("compared model", here):  # which has a twin of its own
         MODEL_B.put(None)
-    of.model = here
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _pick_a(here, models)
         words = "The model beside it, on the same prompt."
@@ -100,7 +93,7 @@ def _choose(name: str) -> None:
 
 def _swap_models(a: str, b: str) -> None:
     MODEL_B.put(a)
-    state.part(_BesideOf).model = b
+    state.is_another("compared model", b)  # so that B stays
     _choose(b)
 
 
@@ -149,9 +142,7 @@ def _edits(page: Page) -> Side | None:
 
 
 def _models() -> dict[str, Found]:
-    there = cache.discovery(tuple(map(str, registry.roots()))).found
-    names = [model.name for model in there]
-    return {registry.identity(model, names): model for model in there if registry.can_run(model)}
+    return {name: model for name, model in registry.named().items() if registry.can_run(model)}
 
 
 def _steps(model: Found) -> tuple[int, ...]:

@@ -17,13 +17,12 @@ from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
 from mta_viz.plots.theme import probability_text, score_text
 from mta_viz.ui.attention.head import span_name, spans_of
 from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, pick_side
-from mta_viz.ui.fields import bar, menu, row_table
 from mta_viz.ui.shell import plan, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Selected, on_cell, on_head, pair_of
 from mta_viz.ui.shell.show import draw, save_line, show
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, chart, head_name, plain, side_by_side
+from mta_viz.ui.shell.widgets import bar, caption, chart, head_name, menu, plain, row_table
 from mta_viz.ui.surgery.answer import draw_probabilities
 
 AUTOMATIC, BY_NEEDLE = RULES = ("automatic", "needle share")
@@ -153,7 +152,7 @@ def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
     headings = {"a": f"A: {both.names[0]}", "b": f"B: {both.names[1]}", "difference": "A − B"}
     of_b = both.source.other.trace.tokens
     sizes = {"a": len(page.trace.tokens), "b": len(of_b), "difference": shared.n}
-    with side_by_side("compared"):
+    with st.container(key="beside-compared"):
         for side, name in SIDES.items():
             with st.container():
                 st.text(headings[side])

@@ -12,17 +12,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.matches import AtMatches
+from mta_viz.analysis.kernels import naming
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, WHERE, KernelId, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, OWN_TAP_SHARE, cannot_show, size_words
-from mta_viz.analysis.kernels.naming import (
-    ALL_ZERO,
-    BETWEEN_NAMES,
-    IDENTITY,
-    NONE,
-    NOT_FINITE,
-    family,
-    names_of,
-)
 from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, probe_of
 from mta_viz.analysis.kernels.table import Row, kernel_of, probe_percentile
 from mta_viz.errors import MtaVizError
@@ -196,7 +188,7 @@ def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int, at: AtM
     """
     size = [f"{row['c_q']}x{row['c_k']}"] if row["c_q"] else []
     shape = row["shape"] + "?" * (row["evidence"] == "edge" and not acts)
-    kind = family(row["shape"]) if row["evidence"] == "template" else row["shape"]
+    kind = naming.family(row["shape"]) if row["evidence"] == "template" else row["shape"]
     meaning = MEANING.get(kind.removeprefix("negative "), "")
     if meaning and kind.startswith("negative "):
         own = row["identity_cosine"] >= OWN_TAP_SHARE
@@ -209,13 +201,13 @@ def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int, at: AtM
 def looks(row: Row, acts: bool | None, offsets: Offsets) -> str:
     """What the taps look like, with the next best template; what a kernel of this size cannot show."""
     words = row["verdict"].replace(" (?)", "" if acts else " (?)")
-    also = (row["names"] or "").split(BETWEEN_NAMES)[1:]
+    also = (row["names"] or "").split(naming.BETWEEN_NAMES)[1:]
     words += f"; also {', '.join(also)}" if also else ""
     opposed = {other: name for name, other in OPPOSED.items()}
-    own = {opposed.get(name, name).removeprefix("negative ") for name in names_of(row)}
+    own = {opposed.get(name, name).removeprefix("negative ") for name in naming.names_of(row)}
     others = {name: row[name.replace("-", "_")] for name in NAMES if name not in own}
     known = {name: value for name, value in others.items() if value is not None}
-    if known and row["shape"] not in (NOT_FINITE, ALL_ZERO):
+    if known and row["shape"] not in (naming.NOT_FINITE, naming.ALL_ZERO):
         name = max(known, key=lambda template: abs(known[template]))
         words += f"; next template: {name} {known[name]:+.2f}"
     missing = [name for name in ("diagonal", "priming") if name in cannot_show(offsets)]
@@ -227,13 +219,13 @@ def looks(row: Row, acts: bool | None, offsets: Offsets) -> str:
 
 def broken(row: Row, kernel_taps: np.ndarray) -> str:
     """Why a kernel cannot be measured, and what that does; empty for a kernel that can."""
-    if row["shape"] == NOT_FINITE:
+    if row["shape"] == naming.NOT_FINITE:
         count = int((~np.isfinite(kernel_taps)).sum())
         return (
             f"NaN or infinite in {count} {'tap' if count == 1 else 'taps'}: every map cell that reads one is "
             "broken. Nothing can be measured or probed; what is finite is drawn."
         )
-    if row["shape"] == ALL_ZERO:
+    if row["shape"] == naming.ALL_ZERO:
         return "All taps are 0: this head's map is erased here. There is nothing to measure or probe."
     return ""
 
@@ -241,9 +233,9 @@ def broken(row: Row, kernel_taps: np.ndarray) -> str:
 def acts_like(row: Row, result: ProbeResult | None, rank: float, count: int) -> str:
     """The probe's finding for the claimed shape, its place among the model's kernels, and any doubt."""
     if result is None:
-        if row["shape"] == IDENTITY:
+        if row["shape"] == naming.IDENTITY:
             return "Acts like it: near identity, scores pass as they are; no shape is claimed."
-        if row["shape"] == NONE:
+        if row["shape"] == naming.NONE:
             return "Acts like it: no shape is claimed. Choose a probe below to see what the kernel does."
         return "Acts like it: cannot be probed."
     words = [f"Acts like it: {result.sentence}", threshold(result)]

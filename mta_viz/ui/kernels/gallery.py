@@ -26,15 +26,7 @@ from mta_viz.analysis.kernels.table import (
 )
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import SHOWN
-from mta_viz.figures.kernels.gallery import (
-    KERNELS_AT_MATCHES,
-    Gallery,
-    KernelGallery,
-    KernelTable,
-    kernel_rows,
-    kernels_at_matches,
-)
-from mta_viz.ui.fields import bar, menu, row_table
+from mta_viz.figures.kernels import gallery as figures
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.card import draw_card, kernel_name
 from mta_viz.ui.kernels.parts import select_kernel
@@ -44,11 +36,11 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import arrow, on_kernel
 from mta_viz.ui.shell.show import draw, save_line, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, layer_list, plain
+from mta_viz.ui.shell.widgets import bar, caption, layer_list, menu, plain, row_table
 from mta_viz.ui.shell.work import Work
 
 Arranged = Literal["layer", "meaning"]
-Tiles = tuple[Source, KernelGallery, Gallery]
+Tiles = tuple[Source, figures.KernelGallery, figures.Gallery]
 ARRANGED: dict[Arranged, str] = {"meaning": "by what they do", "layer": "by layer"}
 QUERY, SORT = Setting("kernel_query", ""), Setting("kernel_sort", NO_SORT)
 ARRANGE, PLACES = Setting[Arranged]("arranged", "meaning"), Setting[Any]("kernel_places", list(SHOWN))
@@ -123,7 +115,7 @@ def draw_gallery(page: Page) -> None:
     table, arranged = _draw_choice()
     rows = draw(source, table).result
     tiles = _tiles(page, table, rows, arranged)
-    selected = _selected(kernel_rows(source)) or _first(tiles)
+    selected = _selected(figures.kernel_rows(source)) or _first(tiles)
     with line:
         name = kernel_name(selected, page.numbering) if selected else "all kernels"
         address.draw_address(f"{state.selection().checkpoint} · {name}")
@@ -147,7 +139,7 @@ def draw_gallery(page: Page) -> None:
         _draw_table(page, source, table)
 
 
-def _draw_choice() -> tuple[KernelTable, Arranged]:
+def _draw_choice() -> tuple[figures.KernelTable, Arranged]:
     """One line: what to look for, and how to look at it."""
     with st.container(horizontal=True, vertical_alignment="center"):
         look: Any = {"placeholder": "Find: diagonal > 0.5, layer >= 3, pre", "label_visibility": "collapsed"}
@@ -166,13 +158,13 @@ def _draw_choice() -> tuple[KernelTable, Arranged]:
             st.markdown("**By layer, and head mixing**")
             words = "The own tap or own weight is near 1 almost everywhere: without it small structure shows."
             st.toggle("Hide own tap", help=words, **HIDE_OWN.widget())
-            parts.pick_scale(labelled=True)
+            parts.pick_scale()
             st.toggle("Numbers", **NUMBERS.widget())
     shown = tuple(place for name in SHOWN if name in places for place in SHOWN[name])
-    return KernelTable(query.strip(), sort, shown), arranged
+    return figures.KernelTable(query.strip(), sort, shown), arranged
 
 
-def _tiles(page: Page, table: KernelTable, rows: Sequence[Row], arranged: Arranged) -> list[Tiles]:
+def _tiles(page: Page, table: figures.KernelTable, rows: Sequence[Row], arranged: Arranged) -> list[Tiles]:
     """What is drawn of key-query kernels and of head mixing; of the run only what is sorted by it."""
     kinds: tuple[tuple[Place | MixPlace, ...], ...] = (KEY_QUERY, MIXING)
     of_run = arranged == "meaning" and page.trace is not None and isinstance(parts.effects_of(page), Absent)
@@ -184,7 +176,7 @@ def _tiles(page: Page, table: KernelTable, rows: Sequence[Row], arranged: Arrang
         places = tuple(place for place in kind if any(row["where"] == place for row in rows))
         if places:
             source = source_of(page) if of_run and kind is KEY_QUERY else parts.weights_source(page)
-            spec = KernelGallery(places, table.query, table.sort, **look)
+            spec = figures.KernelGallery(places, table.query, table.sort, **look)
             tiles.append((source, spec, spec.result(source)))
     return tiles
 
@@ -197,7 +189,11 @@ def _first(tiles: Sequence[Tiles]) -> KernelId | None:
 
 
 def _draw_tiles(
-    page: Page, source: Source, spec: KernelGallery, result: Gallery, selected: KernelId | None
+    page: Page,
+    source: Source,
+    spec: figures.KernelGallery,
+    result: figures.Gallery,
+    selected: KernelId | None,
 ) -> None:
     words = None
     if result.order is not None:
@@ -242,7 +238,7 @@ def _selected(rows: Sequence[Row]) -> KernelId | None:
 
 
 def _draw_verdict(page: Page, source: Source) -> None:
-    rows, config = kernel_rows(source), page.model.config
+    rows, config = figures.kernel_rows(source), page.model.config
     counts = source.remember(lambda: shape_counts(rows), "shape counts")
     if counts.kernels:
         st.text(verdict_line(counts), width="stretch")
@@ -259,14 +255,14 @@ def _at_matches(page: Page) -> bool:
         return False
 
     def do(work: Work, keep: Keep) -> Any:
-        return kernels_at_matches(replace(source_of(page), progress=work.report))
+        return figures.kernels_at_matches(replace(source_of(page), progress=work.report))
 
-    label, key = "What each does at matches", (page.key, *KERNELS_AT_MATCHES)
+    label, key = "What each does at matches", (page.key, *figures.KERNELS_AT_MATCHES)
     words = "Which way every kernel acts where this prompt's tokens repeat, as columns of the table."
     return measured(Measurement("kernels at matches", key, label, do, words)) is not None
 
 
-def _draw_table(page: Page, source: Source, table: KernelTable) -> None:
+def _draw_table(page: Page, source: Source, table: figures.KernelTable) -> None:
     if _at_matches(page):
         source, table = source_of(page), replace(table, matches=True)
     figure = draw(source, table)

@@ -207,7 +207,5 @@ def train_command(written: Written) -> str:
 def open_adapter(folder: Path, **selection: Any) -> None:
     """Have the picker look again, and choose the adapter in `folder`; with it a kernel, say."""
     cache.discovery.clear()
-    there = cache.discovery(tuple(map(str, models.roots()))).found
-    names = [model.name for model in there]
-    chosen = next((models.identity(model, names) for model in there if model.path == folder), None)
+    chosen = next((name for name, model in models.named().items() if model.path == folder), None)
     state.session().selection = state.Selection(checkpoint=chosen, **selection)

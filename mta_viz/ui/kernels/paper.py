@@ -19,13 +19,12 @@ from mta_viz.figures.base import NamedFigure, Source, drawn
 from mta_viz.figures.kernels import paper as figures
 from mta_viz.plots.kernels.paper import PX_PER_MM, WIDTH_MM, Width
 from mta_viz.ui.attention.head import spans_of
-from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.kernels.parts import missing_text, select_kernel, weights_source
 from mta_viz.ui.shell import address, cache, show, sidebar, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import pick_head, pick_layer
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import MIME_TYPES, caption, chart, head_name, layer_label, plain
+from mta_viz.ui.shell.widgets import MIME_TYPES, bar, caption, chart, head_name, layer_label, menu, plain
 
 Spec = NamedFigure[Any]
 FIGURES: dict[str, str] = {

@@ -34,7 +34,6 @@ from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import level_text
 from mta_viz.tokenizers.base import label
 from mta_viz.ui.attention.head import spans_of
-from mta_viz.ui.fields import bar
 from mta_viz.ui.kernels.inserting import draw_inserting
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import changed, remember, stores
@@ -43,7 +42,7 @@ from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting, Wanted
-from mta_viz.ui.shell.widgets import Bases, caption, head_name, layer_label, layer_list, lines, plain
+from mta_viz.ui.shell.widgets import Bases, bar, caption, head_name, layer_label, layer_list, lines, plain
 
 T = TypeVar("T")
 # By their names in addresses; those beside the bar are drawn as buttons.
@@ -102,11 +101,10 @@ def missing_text(page: Page, layer: int, where: Place | MixPlace) -> str:
     return f"{layer_label(layer, page.numbering)} has no key-query kernel {WHERE[where]}. {others}"
 
 
-def pick_scale(*, labelled: bool) -> Scale:
+def pick_scale() -> Scale:
     """One colour scale for all, or each its own."""
-    look = {"label_visibility": "visible" if labelled else "collapsed"}
     words = "shared: one colour scale for all; own: each its own."
-    scale: Scale = bar("Scale", ("shared", "own"), SCALE, help=words, **look)
+    scale: Scale = bar("Scale", ("shared", "own"), SCALE, help=words)
     return scale
 
 

@@ -1,7 +1,8 @@
 """What the Kernels page draws: a bar of its parts, and the chosen one under it.
 
 Here: one layer's kernels of all heads with its head mixing; the same over training, at any snapshot and as
-curves; and what names and scores mean.
+curves; which named kernels come again, in other trainings and from step to step; and what names and scores
+mean.
 """
 
 from collections.abc import Sequence
@@ -12,24 +13,26 @@ import streamlit as st
 from mta_viz.analysis.attention.matches import definitions
 from mta_viz.analysis.kernels.definitions import MeasuredRate, measured_rates, sections
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Place, layers_having
+from mta_viz.analysis.kernels.recurrence import Training
 from mta_viz.analysis.kernels.table import shape_counts
 from mta_viz.config import ModelConfig
 from mta_viz.figures.kernels import layer as figures
+from mta_viz.figures.kernels import training as recurrence
 from mta_viz.figures.kernels.gallery import kernel_rows
+from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.intervals import accuracy_interval
-from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line
 from mta_viz.ui.kernels.paper import draw_figures
 from mta_viz.ui.kernels.parts import BESIDE, CARD_WIDTH, PART, PARTS, weights_source
-from mta_viz.ui.kernels.recurrence import draw_recurrence
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page, errors_as_messages
-from mta_viz.ui.shell.pickers import pair_of, pick_head, pick_layer
-from mta_viz.ui.shell.show import show
+from mta_viz.ui.shell.pickers import on_head, pair_of, pick_head, pick_layer
+from mta_viz.ui.shell.plan import key_of
+from mta_viz.ui.shell.show import measured_beside, show, weights_key
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, head_name, layer_label, plain
+from mta_viz.ui.shell.widgets import bar, caption, head_name, layer_label, menu, plain
 
 WHERE_TRAINED = Setting[Place]("training_where", "pre")
 SCORE = Setting("training_score", figures.TRAINING_SCORES[0])
@@ -60,7 +63,7 @@ def draw_kernels(page: Page) -> None:
             if name != part:
                 look: Any = {"key": f"part.{name}", "icon": icon, "type": "tertiary"}
                 st.button(name, on_click=PART.put, args=(name,), **look)
-    draws = (draw_gallery, _draw_layer, _draw_training, draw_recurrence, draw_figures, _draw_definitions)
+    draws = (draw_gallery, _draw_layer, _draw_training, _draw_recurrence, draw_figures, _draw_definitions)
     with errors_as_messages():
         dict(zip((*PARTS, *BESIDE), draws, strict=True))[part](page)
 
@@ -77,7 +80,7 @@ def _draw_layer(page: Page) -> None:
     draw_address(f"{state.selection().checkpoint} · {name} · kernels of all heads")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
-        scale = parts.pick_scale(labelled=True)
+        scale = parts.pick_scale()
     for where in KEY_QUERY:
         if layer in layers_having(config, where):
             show(weights_source(page), figures.LayerKernels(layer, where, scale), widget=f"kernels.{where}")
@@ -199,3 +202,69 @@ def _names(rate: MeasuredRate) -> str:
 def _percent(share: float) -> str:
     """Two decimals where they tell something beside a bar of 1 %."""
     return f"{share:.2%}" if share < 0.1 else f"{share:.1%}"
+
+
+OTHERS = Setting[Any]("trainings", [])
+
+
+def _draw_recurrence(page: Page) -> None:
+    """Other trainings first, then the steps; each says what it lacks."""
+    if not parts.has_kernels(page):
+        return
+    draw_address(f"{state.selection().checkpoint} · recurrence")
+    st.markdown("**In other trainings**")
+    _draw_trainings(page)
+    st.markdown("**Over the steps of this training**")
+    _draw_steps(page)
+
+
+def _draw_trainings(page: Page) -> None:
+    there = [training.name for training in recurrence.other_trainings(weights_source(page))]
+    if not there:
+        st.info(plain(recurrence.NEEDED))
+        return
+    widget = OTHERS.widget(there, default=there[: recurrence.MOST])
+    chosen = st.multiselect("Trainings of the same shape", there, max_selections=recurrence.MOST, **widget)
+    if not chosen:
+        st.info("Choose at least one.")
+        return
+    spec = recurrence.KernelRecurrence(others=tuple(chosen))
+    count = "1 training" if len(chosen) == 1 else f"{len(chosen)} trainings"
+    words = f"{count} to match, a few seconds each."
+    result = measured_beside(page, spec.name, spec, "Match the kernels", words=words)
+    if result is None:
+        return
+    name = key_of(weights_key(page), spec)
+    show(weights_source(page), spec, on_head, result=result, widget=f"recurrence.{name}")
+    st.dataframe([_row(training) for training in result.trainings], hide_index=True)
+
+
+def _row(training: Training) -> dict[str, object]:
+    matched = training.recurrence
+    return {
+        "training": training.name,
+        "seed": training.seed,
+        "same seed": training.same_seed,
+        "same name": matched.same,
+        "of": len(matched.matches),
+        "by chance": round(matched.expected, 1),
+        "p": probability_text(matched.p),
+    }
+
+
+def _draw_steps(page: Page) -> None:
+    try:
+        steps = figures.training_history(weights_source(page)).steps
+    except figures.NoHistory as reason:
+        st.info(plain(str(reason)))
+        return
+    spec = recurrence.LastingNames()
+    words = f"The kernels of {len(steps)} snapshots are named."
+    result = measured_beside(page, spec.name, spec, "Name the kernels of every snapshot", words=words)
+    if result is None:
+        return
+    if not result.rows:
+        caption("No kernel has a template's name at the end of training.")
+        return
+    name = key_of(weights_key(page), spec)
+    show(weights_source(page), spec, on_head, result=result, widget=f"lasting.{name}")

@@ -15,12 +15,11 @@ from mta_viz.plots.parts import colors_of
 from mta_viz.plots.theme import probability_text
 from mta_viz.run.tracing import Progress, capture, estimate_seconds
 from mta_viz.tasks.blocks import OUTPUTS, BlockTask
-from mta_viz.ui.fields import menu, number
-from mta_viz.ui.labs import fits, often, parts
+from mta_viz.ui.labs import fits, parts
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import plain
+from mta_viz.ui.shell.widgets import menu, number, plain
 from mta_viz.ui.shell.work import Work, time_text
 
 LETTERS, QUERY, COUNT = Setting("block letters", 5), Setting("block query", 2), Setting("block count", 52)
@@ -41,7 +40,7 @@ def draw_blocks(page: Page) -> None:
     task = form.task
     words = f"{task.n_blocks} blocks of {task.n_letters} letters, asked by {task.n_query}. {_chance(task)}"
     with beside:
-        often.draw_often(page, task, 0, task.n_tokens, partial(_right, task), words, often.SAMPLES)
+        fits.draw_often(page, task, 0, task.n_tokens, partial(_right, task), words, fits.SAMPLES)
     _draw_sample(page, form)
     with st.expander("The error over many sequences, letter by letter"):
         _draw_error(page, task)
@@ -67,7 +66,7 @@ def _draw_form() -> Blocks:
 
 def _draw_sample(page: Page, form: Blocks) -> None:
     sample = blocks.block_sample(form.task, form.number)
-    seconds = often.seconds_here(page.model, form.task.n_tokens, RUNS)
+    seconds = fits.seconds_here(page.model, form.task.n_tokens, RUNS)
 
     def do(work: Work, keep: Keep) -> tuple[BlockAnswer, Finder]:
         return _run(page.model, sample, work)

@@ -7,27 +7,12 @@ from functools import partial
 import streamlit as st
 
 from mta_viz.analysis.labs import conjunction as conjunctions
-from mta_viz.analysis.labs.conjunction import (
-    ALPHA,
-    LEAST_SHARE,
-    Conjunction,
-    Measure,
-    Strongest,
-    Verdict,
-    ranked,
-    score_of,
-)
+from mta_viz.analysis.labs.conjunction import Conjunction, Measure, Strongest, Verdict
 from mta_viz.analysis.labs.four_prompts import PROMPTS, FourPrompts, example
 from mta_viz.analysis.labs.sign_flips import least_p
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
-from mta_viz.figures.labs.measured import (
-    ITSELF,
-    BlockConjunction,
-    OfConjunction,
-    PairsConjunction,
-    TextConjunction,
-)
+from mta_viz.figures.labs import measured as figures
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
@@ -36,8 +21,7 @@ from mta_viz.run.tracing import check_runs
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import LEVEL, level_text, median_rank, median_words
 from mta_viz.tasks.needles import MAX_SIDE
-from mta_viz.ui.fields import bar, menu, number
-from mta_viz.ui.labs.often import opens, seconds_here
+from mta_viz.ui.labs.fits import opens, seconds_here
 from mta_viz.ui.labs.parts import ranked_table, select_first, source_of
 from mta_viz.ui.shell import cache, show, state, work
 from mta_viz.ui.shell.cache import ModelKey, Stores
@@ -46,7 +30,7 @@ from mta_viz.ui.shell.models import model_of, twin_beside
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, head_name, plain
+from mta_viz.ui.shell.widgets import bar, caption, head_name, menu, number, plain
 from mta_viz.ui.shell.work import Work, time_text
 
 Results = dict[str, Conjunction]  # by the names of the models
@@ -56,7 +40,7 @@ OF_TEXT = ("My own text", "A name and a city")
 ALONE = "nothing"
 SHOWN_END = 80  # characters of a prompt: the end, where the prompts differ
 MAP_PX = 452
-FEWEST = next(n for n in range(1, 99) if least_p(n) <= ALPHA)  # samples that can show anything
+FEWEST = next(n for n in range(1, 99) if least_p(n) <= conjunctions.ALPHA)  # samples that can show anything
 NO_EVIDENCE = "That does not say that there is none."
 MEASURES = {"share": "share of the row", "odds": "log-odds"}
 KIND, BESIDE = Setting("conjunction prompts", KINDS[0]), Setting("conjunction beside", ALONE)
@@ -89,7 +73,8 @@ def draw_conjunction(page: Page) -> None:
         "f(neither), f what the last token gives the span."
     )
     figure = _draw_form(page.model)
-    if isinstance(figure, BlockConjunction | PairsConjunction):  # the rest is drawn when it is run
+    if isinstance(figure, figures.BlockConjunction | figures.PairsConjunction):
+        # the rest is drawn when it is run
         n, samples = figure.samples, replace(figure, samples=1).samples_of(page.model)
     else:
         samples = figure.samples_of(page.model)
@@ -98,7 +83,7 @@ def draw_conjunction(page: Page) -> None:
     _draw_test(page, figure, n, len(samples[0].prompts[0]))
 
 
-def _draw_form(model: HookedMTA) -> OfConjunction:
+def _draw_form(model: HookedMTA) -> figures.OfConjunction:
     """Blocks are offered where the model has the block task's letters."""
     if model.config.vocab_size != VOCAB_SIZE:
         own = bar("Prompts", OF_TEXT, KIND, default=OF_TEXT[0]) == OF_TEXT[0]
@@ -106,7 +91,7 @@ def _draw_form(model: HookedMTA) -> OfConjunction:
     if bar("Prompts", KINDS, KIND) != KINDS[0]:
         return _draw_text(model, "letters")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        return BlockConjunction(
+        return figures.BlockConjunction(
             letters=number("Letters a block, N", LETTERS, (3, 25), width=150),
             blocks=number("Blocks", BLOCKS, (1, 10_000), width=150),
             samples=number("Samples", SAMPLES, (1, 500), width=150),
@@ -114,9 +99,9 @@ def _draw_form(model: HookedMTA) -> OfConjunction:
         )
 
 
-def _draw_pairs(model: HookedMTA) -> PairsConjunction:
+def _draw_pairs(model: HookedMTA) -> figures.PairsConjunction:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        return PairsConjunction(
+        return figures.PairsConjunction(
             names=number("Names", NAMES, (1, MAX_SIDE), width=120),
             cities=number("Cities", CITIES, (1, MAX_SIDE), width=120),
             length=number(
@@ -127,7 +112,7 @@ def _draw_pairs(model: HookedMTA) -> PairsConjunction:
         )
 
 
-def _draw_text(model: HookedMTA, which: str) -> TextConjunction:
+def _draw_text(model: HookedMTA, which: str) -> figures.TextConjunction:
     usual = example(model)
     text, span, lines = (
         setting.widget(default=default) for setting, default in zip(TEXTS[which], usual, strict=True)
@@ -139,23 +124,23 @@ def _draw_text(model: HookedMTA, which: str) -> TextConjunction:
     )
     lines_label = "A line a sample: A, B, what stands for A, what stands for B"
     words = "What stands for a word needs as many tokens as the word. With one line there is no interval."
-    return TextConjunction(
+    return figures.TextConjunction(
         text=st.text_area(text_label, height=96, help=text_help, **text),
         span=st.text_input("Span: the part of the text whose attention is measured", **span),
         lines=st.text_area(lines_label, height=120, help=words, **lines),
     )
 
 
-def _draw_prompts(sample: FourPrompts, figure: OfConjunction) -> None:
+def _draw_prompts(sample: FourPrompts, figure: figures.OfConjunction) -> None:
     texts = [prompt.text or "" for prompt in sample.prompts]
     ends = [text if len(text) <= SHOWN_END else f"… {text[-SHOWN_END:]}" for text in texts]
     rows = [{"prompt": name, "of the first sample": end} for name, end in zip(PROMPTS, ends, strict=True)]
     narrow = {"prompt": st.column_config.TextColumn(width="small")}
     st.dataframe(rows, hide_index=True, column_config=narrow)
     words = f"{len(sample.prompts[0])} tokens each; the span is “{sample.span.name}”."
-    if isinstance(figure, PairsConjunction):
+    if isinstance(figure, figures.PairsConjunction):
         words += " What stands for a word is nowhere else in the prompt and has as many tokens."
-    if isinstance(figure, BlockConjunction):
+    if isinstance(figure, figures.BlockConjunction):
         words += (
             " Only the two letters at the end differ. A letter is replaced by one that the target block "
             "lacks, such that no block holds both letters of any of the other three prompts; sequences "
@@ -164,7 +149,7 @@ def _draw_prompts(sample: FourPrompts, figure: OfConjunction) -> None:
     caption(words)
 
 
-def _draw_test(page: Page, figure: OfConjunction, n: int, n_tokens: int) -> None:
+def _draw_test(page: Page, figure: figures.OfConjunction, n: int, n_tokens: int) -> None:
     figure, twin = _pick_beside(page, figure)
     runs = n * len(PROMPTS) * (1 if figure.twin == "none" else 2)
     seconds = seconds_here(page.model, n_tokens, runs)
@@ -176,19 +161,24 @@ def _draw_test(page: Page, figure: OfConjunction, n: int, n_tokens: int) -> None
     draw_measured(measurement, partial(_draw_results, page, figure, twin))
 
 
-def _pick_beside(page: Page, figure: OfConjunction) -> tuple[OfConjunction, ModelKey | None]:
+def _pick_beside(page: Page, figure: figures.OfConjunction) -> tuple[figures.OfConjunction, ModelKey | None]:
     """What runs on the same samples: the twin, this model at identity, or nothing."""
     twin = twin_beside(page.model_key) if page.model_key is not None else None
-    itself = [ITSELF] if everything_to_identity(page.model.config) else []
+    itself = [figures.ITSELF] if everything_to_identity(page.model.config) else []
     names = [*(twin[:1] if twin else ()), *itself, ALONE]
     name = menu("Beside", names, BESIDE, default=names[0], width=330)
     if twin and name == twin[0]:
         return replace(figure, twin="other"), twin[1]
-    return replace(figure, twin="identity" if name == ITSELF else "none"), None
+    return replace(figure, twin="identity" if name == figures.ITSELF else "none"), None
 
 
 def _test(
-    source: Source, figure: OfConjunction, twin: ModelKey | None, kept: Stores, running: Work, keep: Keep
+    source: Source,
+    figure: figures.OfConjunction,
+    twin: ModelKey | None,
+    kept: Stores,
+    running: Work,
+    keep: Keep,
 ) -> Results:
     if twin is not None:
         source = replace(source, beside=Source(model_of(twin, kept, running)))
@@ -202,7 +192,7 @@ def _test(
 
 
 def _draw_results(
-    page: Page, figure: OfConjunction, twin: ModelKey | None, results: Results | None, running: bool
+    page: Page, figure: figures.OfConjunction, twin: ModelKey | None, results: Results | None, running: bool
 ) -> None:
     if not results:
         st.info("The first sample is on its way." if running else "Not run yet. Press Run the test.")
@@ -212,7 +202,7 @@ def _draw_results(
     figure = _pick_measure(figure, next(iter(results.values())))
     measure = figure.what(results)
     own = next(iter(results))
-    heads = [(head.layer, head.head) for head in ranked(results[own], measure)]
+    heads = [(head.layer, head.head) for head in conjunctions.ranked(results[own], measure)]
     select_first(NAME, (figure, page.model_key, results[own].n), heads)
     other = None  # the twin, where it is still there: files say which it was
     if twin is not None:
@@ -229,7 +219,7 @@ def _draw_results(
     caption(f"{_sure_words(results)} Click a head to choose it.")
 
 
-def _pick_measure(figure: OfConjunction, own: Conjunction) -> OfConjunction:
+def _pick_measure(figure: figures.OfConjunction, own: Conjunction) -> figures.OfConjunction:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = bar("f", MEASURES, MEASURE)
         stages = {stage.value.key: stage.value.short for measure, stage in own.values if measure == name}
@@ -237,7 +227,7 @@ def _pick_measure(figure: OfConjunction, own: Conjunction) -> OfConjunction:
         return replace(figure, measure=name, stage=bar("Stage", stages, STAGE, default=usual))
 
 
-def _draw_model(source: Source, figure: OfConjunction, results: Results, name: str) -> None:
+def _draw_model(source: Source, figure: figures.OfConjunction, results: Results, name: str) -> None:
     test, measure = results[name], figure.what(results)
     there = conjunctions.measure_there(test, measure)
     lacks = f" (it has no {measure[1].value.short}: {there[1].value.short})" if there != measure else ""
@@ -252,7 +242,7 @@ def _draw_model(source: Source, figure: OfConjunction, results: Results, name: s
 
 def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: str, own: bool) -> None:
     effects, p = test.effects(measure), conjunctions.p_values(test).get(measure)
-    heads = {(head.layer, head.head): head for head in ranked(test, measure)}
+    heads = {(head.layer, head.head): head for head in conjunctions.ranked(test, measure)}
 
     def row(layer: int, head: int) -> dict[str, str]:
         place = layer, head
@@ -283,18 +273,18 @@ def _verdict(name: str, test: Conjunction, numbering: int) -> str:
     samples = f"{test.n:,} sample{'s' if test.n > 1 else ''}"
     left_out = _left_out(verdict)
     if verdict.shown:
-        more = f" {verdict.passing} pass {ALPHA:g}." if verdict.passing > 1 else ""
+        more = f" {verdict.passing} pass {conjunctions.ALPHA:g}." if verdict.passing > 1 else ""
         return f"{name}: a conjunction is shown ({samples}): {best}.{more} {_shares(test, head)}{left_out}"
-    why = f"no head passes {ALPHA:g}"
-    if verdict.least_p > ALPHA:
-        why = f"too few for a p of at most {ALPHA:g}, give at least {FEWEST}"
+    why = f"no head passes {conjunctions.ALPHA:g}"
+    if verdict.least_p > conjunctions.ALPHA:
+        why = f"too few for a p of at most {conjunctions.ALPHA:g}, give at least {FEWEST}"
     return f"{name}: no conjunction is shown ({samples}; {why}). {NO_EVIDENCE} Nearest is {best}.{left_out}"
 
 
 def _left_out(verdict: Verdict) -> str:
     """Heads and stages that are not tested, and why."""
     why = {
-        f"{verdict.faint} give the span less than {LEAST_SHARE:.0%} of the row": verdict.faint,
+        f"{verdict.faint} give the span less than {conjunctions.LEAST_SHARE:.0%} of the row": verdict.faint,
         f"{verdict.untested} have weights of exactly 0": verdict.untested,
     }
     words = " and ".join(reason for reason, count in why.items() if count)
@@ -325,7 +315,7 @@ def _head_words(name: str, test: Conjunction, measure: Measure, numbering: int) 
             f"{what} {_text(measure, middle)}" + (f" [{ends}], mean {_text(measure, mean)}" if ends else "")
         )
     where = f"{head_name(*place, numbering)} of {name}, {measure[1].value.short}"
-    return f"{where}: {', '.join(words)} ({score_of(measure).unit})."
+    return f"{where}: {', '.join(words)} ({conjunctions.score_of(measure).unit})."
 
 
 def _interval(head: Strongest) -> str:
@@ -341,14 +331,17 @@ def _ends(measure: Measure, low: float, high: float) -> str:
 
 def _text(measure: Measure, value: float) -> str:
     """A difference, with its sign; what is nothing but rounding is 0."""
-    return value_text(score_of(measure), round(value, 3) + 0.0)
+    return value_text(conjunctions.score_of(measure), round(value, 3) + 0.0)
 
 
 def _sure_words(results: Results) -> str:
     own = next(iter(results.values()))
     if own.n < 2:
         return "One sample has no interval: give more lines, or more sequences."
-    heads, (_, level) = sum(len(ranked(own, measure)) for measure in own.values), median_rank(own.n)
+    heads, (_, level) = (
+        sum(len(conjunctions.ranked(own, measure)) for measure in own.values),
+        median_rank(own.n),
+    )
     return (
         f"{median_words(own.n)} Means of shares have one too, means of log-odds none. Heads ranked by the "
         f"lower end of I's median. Of {heads:,} numbers a model, up to {1 - min(level, LEVEL):.0%} leave 0 "

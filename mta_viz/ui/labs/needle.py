@@ -18,21 +18,8 @@ from mta_viz.analysis.labs.evaluation import evaluate_task
 from mta_viz.analysis.labs.finder import prompt_spans, sample_parts
 from mta_viz.analysis.labs.needle import FinderMeans, NeedleRun, NeedleScore
 from mta_viz.errors import TokenizerError
+from mta_viz.figures.labs import samples as figures
 from mta_viz.figures.labs.measured import KernelArms
-from mta_viz.figures.labs.samples import (
-    CropMap,
-    FinderMap,
-    NeedleCrop,
-    NeedleFinder,
-    Needles,
-    OfTask,
-    Pairs,
-    PairsCrop,
-    PairsFinder,
-    Written,
-    WrittenCrop,
-    WrittenFinder,
-)
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.theme import probability_text
@@ -50,15 +37,14 @@ from mta_viz.tasks.needles import (
     make_needle_sample,
 )
 from mta_viz.tasks.written import WrittenTask
-from mta_viz.ui.fields import menu, number
-from mta_viz.ui.labs import fits, often, parts
+from mta_viz.ui.labs import fits, parts
 from mta_viz.ui.labs.parts import SCORE, source_of
 from mta_viz.ui.labs.sweep import draw_opened, draw_sweep
 from mta_viz.ui.shell import cache, show
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, text_file
+from mta_viz.ui.shell.widgets import caption, menu, number, text_file
 from mta_viz.ui.shell.work import Work, time_text
 
 RUNS = 3.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer twice
@@ -76,17 +62,17 @@ DEPTH = Setting[str | int]("needle depth", 50)
 TEMPLATE = Setting("needle template", next(iter(TEMPLATES)))
 NEEDLE, QUESTION_TEXT = Setting("needle needle", PAPER_NEEDLE), Setting("needle question", "")
 SHOWN, WHOLE, REPEAT = Setting("needle shown", False), Setting("needle whole", False), Setting("gains n", 20)
-FIGURES: dict[type[OfTask], tuple[type[FinderMap], type[CropMap]]] = {
-    Needles: (NeedleFinder, NeedleCrop),
-    Pairs: (PairsFinder, PairsCrop),
-    Written: (WrittenFinder, WrittenCrop),
+FIGURES: dict[type[figures.OfTask], tuple[type[figures.FinderMap], type[figures.CropMap]]] = {
+    figures.Needles: (figures.NeedleFinder, figures.NeedleCrop),
+    figures.Pairs: (figures.PairsFinder, figures.PairsCrop),
+    figures.Written: (figures.WrittenFinder, figures.WrittenCrop),
 }
 OF_FILE = (
     'A line of the file is a sample: {"prompt": "...", "answer": "..."}. Spans of characters may be marked, '
     '"spans": [{"kind": "asked", "start": 0, "stop": 20}]: asked, the fact that gives the answer; needle, '
     "another fact; question, which is the last sentence where none is marked."
 )
-Form = Callable[[Page], OfTask]
+Form = Callable[[Page], figures.OfTask]
 
 
 def draw_needle(page: Page) -> None:
@@ -141,19 +127,19 @@ def can_write(page: Page, task: str) -> bool:
     return True
 
 
-def _draw_needles(page: Page) -> Needles:
+def _draw_needles(page: Page) -> figures.Needles:
     count = menu("Needles", range(1, MAX_NEEDLES + 1), COUNT, width=100)
     place = _pick_place(page, LENGTH, PAPER_NEEDLE, count)
-    return Needles(count, *place, *_pick_template(), parts.draw_haystack())
+    return figures.Needles(count, *place, *_pick_template(), parts.draw_haystack())
 
 
-def _draw_pairs(page: Page) -> Pairs:
+def _draw_pairs(page: Page) -> figures.Pairs:
     names = menu("Names", SIDES, NAMES, width=100)
     cities = menu("Cities", SIDES, CITIES, width=100)
     of_words = "Names, cities and numbers. Held out: those that no training of this project sees."
     drawn_from = menu("Words", WORDS, DRAWN_FROM, width=200, help=of_words)
     place = _pick_place(page, PAIRS_LENGTH, SENTENCE, names * cities)
-    return Pairs(names, cities, *place, parts.draw_haystack(), drawn_from)
+    return figures.Pairs(names, cities, *place, parts.draw_haystack(), drawn_from)
 
 
 def _pick_file() -> str | None:
@@ -164,9 +150,9 @@ def _pick_file() -> str | None:
     return None if file is None else file[1]
 
 
-def _draw_file(lines: str, page: Page) -> Written:
+def _draw_file(lines: str, page: Page) -> figures.Written:
     most = len(written_task(lines).samples) - 1
-    return Written(lines, number(f"Sample, 0 to {most:,}", SEED, (0, most), width=170))
+    return figures.Written(lines, number(f"Sample, 0 to {most:,}", SEED, (0, most), width=170))
 
 
 def _pick_place(page: Page, setting: Setting[int], sentence: str, count: int) -> tuple[int, int | None, int]:
@@ -193,20 +179,20 @@ def _pick_template() -> tuple[str, str | None]:
     return needle, st.text_input(label, **QUESTION_TEXT.widget()) or None
 
 
-def _draw_form(page: Page, form: OfTask, task: str, whole: bool, beside: DeltaGenerator) -> None:
+def _draw_form(page: Page, form: figures.OfTask, task: str, whole: bool, beside: DeltaGenerator) -> None:
     """How often it is right, the form's sample, more of both folded. Raises where there is no sample."""
     cache.remember(lambda: form.needle_sample(page.model), "sample", page.model_key, form)
     with beside:
         _draw_often(page, form)
-    if not isinstance(form, Written):
-        length = LENGTH if isinstance(form, Needles) else PAIRS_LENGTH
+    if not isinstance(form, figures.Written):
+        length = LENGTH if isinstance(form, figures.Needles) else PAIRS_LENGTH
         fits.draw_length(form.n_tokens(page.model), page.model.config.n_ctx, length)
     _draw_sample(page, form, task, whole)
     with st.expander("Sweep over lengths, depths and models"), errors_as_messages():
         draw_sweep(page, form)
 
 
-def _draw_often(page: Page, form: OfTask) -> None:
+def _draw_often(page: Page, form: figures.OfTask) -> None:
     task, seed = form.task(page.model), form.seed
 
     def measure(model: HookedMTA, n: int, progress: Progress) -> NeedleScore:
@@ -215,20 +201,20 @@ def _draw_often(page: Page, form: OfTask) -> None:
         return evaluate_task(model, samples, progress=progress).score
 
     most = _most(task, seed)
-    often.draw_often(page, task, seed, form.n_tokens(page.model), measure, _setting_words(form, page), most)
+    fits.draw_often(page, task, seed, form.n_tokens(page.model), measure, _setting_words(form, page), most)
 
 
 def _most(task: Any, seed: int) -> int:
     return len(task.samples) - seed if isinstance(task, WrittenTask) else MOST
 
 
-def _setting_words(form: OfTask, page: Page) -> str:
+def _setting_words(form: figures.OfTask, page: Page) -> str:
     """What a sample is, and what chance gives."""
-    if not isinstance(form, Needles | Pairs):
+    if not isinstance(form, figures.Needles | figures.Pairs):
         return ""
     at = "anywhere" if form.depth is None else f"at {form.depth:g} %"
     where = f"in {form.n_tokens(page.model):,} tokens, the asked one {at};"
-    if isinstance(form, Needles):
+    if isinstance(form, figures.Needles):
         return f"{form.needles} needles {where} a guess among them: 1 in {form.needles}."
     return (
         f"{form.names} names x {form.cities} cities {where} the name alone is right once in "
@@ -236,9 +222,9 @@ def _setting_words(form: OfTask, page: Page) -> str:
     )
 
 
-def _draw_sample(page: Page, form: OfTask, name: str, whole: bool) -> None:
+def _draw_sample(page: Page, form: figures.OfTask, name: str, whole: bool) -> None:
     task = form.task(page.model)
-    seconds = often.seconds_here(page.model, form.n_tokens(page.model), RUNS)
+    seconds = fits.seconds_here(page.model, form.n_tokens(page.model), RUNS)
 
     def do(work: Work, keep: Keep) -> NeedleRun:
         return needles.run_needle(page.model, task, form.seed, begin=work.begin, progress=work.report)
@@ -278,7 +264,7 @@ def _answer_words(run: NeedleRun) -> str:
     return f"{words} No needle has this answer." if kind == "number" else words
 
 
-def _draw_repeated(page: Page, form: OfTask) -> None:
+def _draw_repeated(page: Page, form: figures.OfTask) -> None:
     task, seed = form.task(page.model), form.seed
     most = _most(task, seed)
     if most < 2:

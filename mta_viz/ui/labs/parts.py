@@ -25,24 +25,19 @@ from mta_viz.plots.parts import ASKED, ASKING, colors_of
 from mta_viz.plots.theme import limit_text, score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.attention.head import NO_SPAN, name_spans, span_name
-from mta_viz.ui.fields import menu, row_table
-from mta_viz.ui.labs.often import opens
+from mta_viz.ui.labs.fits import opens
 from mta_viz.ui.shell import cache, pickers, show, sidebar, state, work
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import WORKSPACE, Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, head_name, layer_label, plain, text_file
+from mta_viz.ui.shell.widgets import caption, head_name, layer_label, menu, plain, row_table, text_file
 from mta_viz.ui.shell.work import Work, time_text
 
 LINKED_SECONDS = 60  # nothing longer starts by itself where a sample was shown, by a link for example
 SHOWN, LEAST = 42, 30  # letters of a gap shown at each end; fewer in between are not worth a cut
 SCORE, PART = Setting("finder score", ""), Setting("finder part", "")
 USUAL_SCORES = ("gain.kq", "gain.kq2", "span.final")  # what a kernel does first, where there is one
-SIDES: dict[Side, str] = {
-    "before": "Before",
-    "after": "After",
-    "difference": "After − before",
-}
+SIDES: dict[Side, str] = {"before": "Before", "after": "After", "difference": "After − before"}
 STEPS = {"before the softmax": (Stage.RAW, Stage.KQ), "after it": (Stage.SOFTMAX, Stage.SOFTMAX_KQ)}
 
 

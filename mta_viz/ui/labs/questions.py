@@ -14,15 +14,14 @@ from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.intervals import widest_half
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tasks.stories import TASKS
-from mta_viz.ui.fields import menu, number
-from mta_viz.ui.labs import fits, often, parts
+from mta_viz.ui.labs import fits, parts
 from mta_viz.ui.labs.needle import can_write
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import show
 from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.widgets import caption, menu, number, plain
 from mta_viz.ui.shell.work import Work, time_text
 
 NAME = "questions"
@@ -67,7 +66,7 @@ def _draw_form(n_ctx: int) -> Questions:
 
 
 def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int, whole: bool) -> None:
-    seconds = often.seconds_here(page.model, n_tokens, RUNS)
+    seconds = fits.seconds_here(page.model, n_tokens, RUNS)
 
     def do(work: Work, keep: Keep) -> QuestionRun:
         return questions.run_question(page.model, task, form.seed, begin=work.begin, progress=work.report)
@@ -101,7 +100,7 @@ def _answer_words(run: QuestionRun) -> str:
 
 def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: int, n: int) -> None:
     figure = QuestionAnswers(**vars(form), samples=n)
-    seconds = often.seconds_here(page.model, n_tokens, n * questions.ANSWER_RUNS)
+    seconds = fits.seconds_here(page.model, n_tokens, n * questions.ANSWER_RUNS)
     words = f"About {time_text(seconds)} here. {n:,} samples leave up to ±{widest_half(n):.2f}. "
     words += f"Chance: one of the {len(task.labels)} possible answers at random, {task.chance:.1%} right."
 
@@ -110,7 +109,7 @@ def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: in
         return evaluate(page.model, task, n=n, seed=form.seed, keep=keep, progress=work.report)
 
     key = (NAME, page.model_key, figure)
-    by_itself = often.opens(seconds)
+    by_itself = fits.opens(seconds)
     measurement = Measurement(NAME, key, f"Measure {n} samples", measure, words, by_itself=by_itself)
     draw_measured(measurement, partial(_draw_measured, page, figure))
 

@@ -21,7 +21,6 @@ from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import widest_half
 from mta_viz.tasks.needles import MAX_NEEDLES, MAX_SIDE
-from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import cache, show, state
 from mta_viz.ui.shell import models as registry
@@ -30,7 +29,7 @@ from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.models import model_of
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, plain, text_file
+from mta_viz.ui.shell.widgets import caption, menu, number, plain, text_file
 from mta_viz.ui.shell.work import Work, time_text
 
 PERCENTS, SAMPLES = (0, 10, 25, 50, 75, 90, 100), (1, 100_000)
@@ -53,10 +52,9 @@ Models = Mapping[str, ModelResults]  # by their names on the page
 
 @dataclass
 class Sweeps:
-    """What this session measured last, to go on with; and the model the choice of models was made for."""
+    """What this session measured last, to go on with."""
 
     results: SweepResults | None = None
-    models_of: str = ""
 
 
 def draw_sweep(page: Page, form: OfTask) -> None:
@@ -122,10 +120,10 @@ def _of_file(page: Page, form: OfTask) -> tuple[OfSweep | None, dict[str, ModelK
 
 
 def _pick_models(page: Page) -> dict[str, ModelKey]:
-    own, kept = page.model_key, state.part(Sweeps)
+    own = page.model_key
     models = [  # those that may read English
         model
-        for model in cache.discovery(tuple(map(str, registry.roots()))).found
+        for model in registry.found()
         if registry.can_run(model) and model.summary and model.summary.config.vocab_size != VOCAB_SIZE
     ]
     names = [model.name for model in models]  # where two are alike, by path
@@ -135,9 +133,8 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
         here, paths = "this model", {"this model": own.path, **paths}
     twin = registry.twin_of(here, list(paths))
     usual = [here] if twin is None else [here, twin]
-    if kept.models_of not in ("", own.path):  # another model was chosen at the left
+    if state.is_another("swept model", own.path):  # another was chosen at the left
         MODELS.put(usual)
-    kept.models_of = own.path
     widget = MODELS.widget(list(paths), default=usual)
     chosen = st.multiselect("Models", list(paths), max_selections=MOST_MODELS, width=330, **widget)
     return {name: own if paths[name] == own.path else registry.beside(own, paths[name]) for name in chosen}

@@ -15,13 +15,12 @@ from mta_viz.figures.labs.measured import LastWords, LossText
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.written import FORMAT_WORDS, parse_passages
-from mta_viz.ui.fields import bar
 from mta_viz.ui.labs.parts import draw_verdict, source_of
 from mta_viz.ui.shell import link, show, state
 from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, plain, text_file
+from mta_viz.ui.shell.widgets import bar, caption, plain, text_file
 from mta_viz.ui.shell.work import Work
 
 NAME = "text"

@@ -1,10 +1,10 @@
 """What the Labs page draws: a bar of its labs, and the chosen one under it. A lab is a line in `LABS`."""
 
-from mta_viz.ui.fields import bar
 from mta_viz.ui.labs import blocks, conjunction, needle, questions, text
 from mta_viz.ui.labs.fits import LAB, first_lab
 from mta_viz.ui.shell import address, state
 from mta_viz.ui.shell.page import Page, errors_as_messages
+from mta_viz.ui.shell.widgets import bar
 
 LABS = {
     "Needle": needle.draw_needle,

@@ -1,19 +1,226 @@
-"""The components on a page: `draw_text` and `draw_maps` where each stands, `draw_pointer` where the cell is.
+"""The components on a page, `draw_text`, `draw_maps` and `draw_pointer`, and the bytes the browser is sent.
 
 All are Streamlit components of plain JavaScript. The text brings the message, which holds no chosen cell, so
 that it stays the same, and is not sent again, while cells are chosen; the maps take it from the text; the
 pointer's is small and sent at every choice.
+
+The message is of up to three maps. A number (4 bytes, little-endian) says how long the header is, JSON in
+UTF-8. Then come the colour scales, 256 colours of 3 bytes each; then each map's cells row by row: of whole
+maps the keys each query sees, of a part all its cells; behind them, where cells besides the future are
+masked, a bit a cell that says which. Each piece is filled up to a multiple of 4 bytes, the header with
+spaces. Up to `EXACT_UP_TO` tokens a cell is a float32; above, a float16 of the value times its map's
+`factor`, a power of two.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import streamlit as st
+from jaxtyping import Float
+from torch import Tensor
 
-from mta_viz.ui.linked.payload import Linked, payload
+from mta_viz.analysis.attention.changes import DifferenceMap
+from mta_viz.analysis.attention.maps import AttentionMap
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.plots import theme
+from mta_viz.plots.cells import color_bar, largest
+from mta_viz.plots.parts import colors_of
+from mta_viz.tokenizers.base import Tokens, split_characters
 from mta_viz.ui.shell import cache, state
+
+EXACT_UP_TO = 512  # tokens a side: a triangle of float32 has half a megabyte
+TEXT_UP_TO = 4096  # tokens that are written out; beyond, those of the map's rows and columns
+WHOLE = "whole"  # the name of a crop the view adds itself, as it does "window", around the chosen cell
+Range = tuple[int, int]
+Crop = tuple[Range, Range]  # queries and keys
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map: what stands over it ("before", "edited" ...), its exact cells, and the end of its colours."""
+
+    heading: str
+    shown: AttentionMap
+    limit: float
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """What its part of the message hangs on, the run apart."""
+        shown = self.shown
+        part = (shown.query_start, shown.key_start, tuple(shown.values.shape))
+        less = (shown.before, getattr(shown, "other", None)) if isinstance(shown, DifferenceMap) else None
+        return (self.heading, self.limit, less, shown.layer, shown.head, shown.stage, *part)
+
+
+@dataclass(frozen=True)
+class KernelPanel:
+    """The kernel between the first two maps: its taps, the offsets of the first row and column, its limit."""
+
+    taps: Float[Tensor, "c_q c_k"]
+    first_query: int
+    first_key: int
+    limit: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Linked:
+    """One to three exact maps of the same rows and columns, with what is drawn around them.
+
+    `view` is the view's name; `run` names the prompt, the models and what is edited. `marks` are the places
+    found by a search. `crops` can be chosen by their names; `crop` is the one shown at first, which stays, or
+    what a visitor makes of it, while the tokens stay.
+    """
+
+    view: str
+    run: str
+    panels: tuple[Panel, ...]
+    tokens: Tokens
+    numbering: int = 0
+    spans: tuple[Span, ...] = ()
+    marks: tuple[Range, ...] = ()
+    kernel: KernelPanel | None = None
+    crops: Mapping[str, Crop] = field(default_factory=dict)
+    crop: str = WHOLE
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """What the message hangs on."""
+        drawn = (self.numbering, self.spans, self.marks, tuple(self.crops.items()), self.crop)
+        kernel = self.kernel
+        taps = None if kernel is None else (kernel.title, kernel.limit, str(kernel.taps.tolist()))
+        return (self.view, self.run, *(panel.key for panel in self.panels), taps, *drawn)
+
+
+def payload(linked: Linked) -> bytes:
+    """The message for shared.js."""
+    scales = list(dict.fromkeys([theme.SIGNED_SCALE, *(_scale(panel.shown) for panel in linked.panels)]))
+    pieces, panels = [theme.color_table(scale).tobytes() for scale in scales], []
+    for panel in linked.panels:
+        facts, cells = _cells(panel.shown)
+        panels.append(_described(panel) | facts | {"palette": scales.index(_scale(panel.shown))})
+        pieces += cells
+    body = b"".join(_filled(piece) for piece in pieces)
+    kernel = None if linked.kernel is None else _taps(linked.kernel, scales.index(theme.SIGNED_SCALE))
+    header = _header(linked) | {"palettes": len(scales), "panels": panels, "kernel": kernel}
+    header["id"] = hashlib.sha256(json.dumps(header).encode() + body).hexdigest()[:16]
+    text = _filled(json.dumps(header, ensure_ascii=False).encode(), b" ")
+    return struct.pack("<I", len(text)) + text + body
+
+
+def _filled(piece: bytes, filling: bytes = b"\0") -> bytes:
+    return piece + filling * (-len(piece) % 4)
+
+
+def _scale(shown: AttentionMap) -> theme.Scale:
+    if isinstance(shown, DifferenceMap):
+        return theme.DIFFERENCE_SCALE
+    return theme.MASS_SCALE if shown.distribution else theme.SIGNED_SCALE
+
+
+def _cells(shown: AttentionMap) -> tuple[dict[str, Any], list[bytes]]:
+    """How they are written, and their bytes with those of the mask."""
+    values = shown.values.numpy().astype(np.float32)
+    cells = values[np.tril_indices(len(values))] if _is_triangle(shown) else values.ravel()
+    kind, factor = ("f4", 1.0) if max(values.shape) <= EXACT_UP_TO else ("f2", _factor(cells))
+    with np.errstate(over="ignore"):  # infinite cells stay so
+        body = [(cells * np.float32(factor)).astype(f"<{kind}").tobytes()]
+    masked = (shown.masked & ~shown.future).numpy()
+    if masked.any():
+        body.append(np.packbits(masked).tobytes())
+    return {"kind": kind, "factor": factor, "masked": bool(masked.any())}, body
+
+
+def _is_triangle(shown: AttentionMap) -> bool:
+    rows, columns = shown.values.shape
+    return shown.query_start == shown.key_start == 0 and rows == columns
+
+
+def _factor(cells: np.ndarray) -> float:
+    """Has the largest cell just fit a float16, so that as few small ones as can be become 0."""
+    most = largest(cells)
+    return float(2.0 ** np.clip(15 - np.ceil(np.log2(most)), -100, 100)) if most > 0 else 1.0
+
+
+def _described(panel: Panel) -> dict[str, Any]:
+    shown, stage = panel.shown, panel.shown.stage.value
+    bar: Any = color_bar(shown, panel.limit)["ticktext"]
+    return {
+        "heading": panel.heading,
+        "stage": _words(shown),
+        "unit": stage.unit,
+        "signed": not shown.distribution,
+        "difference": isinstance(shown, DifferenceMap),
+        "limit": panel.limit,
+        "bar": [bar[0], bar[-1]],
+    }
+
+
+def _words(shown: AttentionMap) -> str:
+    """The stage; of a difference of two stages, both."""
+    if isinstance(shown, DifferenceMap) and shown.before is not shown.stage:
+        return f"{shown.stage.value.short} minus {shown.before.value.short}"
+    return shown.stage.value.long
+
+
+def _taps(kernel: KernelPanel, palette: int) -> dict[str, Any]:
+    values = kernel.taps.numpy()
+    bar: Any = theme.color_bar(kernel.limit, signed=True, values=values)["ticktext"]
+    return {
+        "taps": [[tap if math.isfinite(tap) else None for tap in line] for line in values.tolist()],
+        "query": kernel.first_query,
+        "key": kernel.first_key,
+        "limit": kernel.limit,
+        "title": kernel.title,
+        "bar": [bar[0], bar[-1]],
+        "palette": palette,
+    }
+
+
+def _header(linked: Linked) -> dict[str, Any]:
+    shown = linked.panels[min(1, len(linked.panels) - 1)].shown  # after a step, or an edit
+    ranges = list(_written(shown, len(linked.tokens)))
+    parts, stage = split_characters(linked.tokens.pieces), shown.stage.value
+    head = theme.head_name(shown.layer, shown.head, linked.numbering)
+    return {
+        "view": linked.view,
+        "run": linked.run,
+        "head": head,
+        "title": f"{head} · {stage.long} ({stage.unit})",
+        "start": [shown.query_start, shown.key_start],
+        "shape": list(shown.values.shape),
+        "triangle": _is_triangle(shown),
+        "crops": linked.crops,
+        "crop": linked.crop,
+        "text": [[start, linked.tokens.pieces[start:stop]] for start, stop in ranges],
+        "parts": {at: parts[at] for start, stop in ranges for at in range(start, stop) if at in parts},
+        "spans": [
+            asdict(span) | {"color": color.line}
+            for span, color in zip(linked.spans, colors_of(linked.spans), strict=True)
+        ],
+        "marks": linked.marks,
+        "colors": {"masked": theme.MASKED_LINE, "ground": theme.MASKED_FILL, "bad": theme.BAD_COLOR},
+    }  # fmt: skip
+
+
+def _written(shown: AttentionMap, n_tokens: int) -> Iterable[Range]:
+    """The ranges of tokens that are written as text."""
+    if n_tokens <= TEXT_UP_TO:
+        return [(0, n_tokens)]
+    rows, columns = shown.values.shape
+    sides: Sequence[Range] = (
+        (shown.key_start, shown.key_start + columns), (shown.query_start, shown.query_start + rows),
+    )  # fmt: skip
+    first, second = sorted(sides)
+    return [(first[0], max(first[1], second[1]))] if second[0] <= first[1] else [first, second]
+
 
 Side = Literal["from the query", "to the key"]
 SIDES: tuple[Side, ...] = get_args(Side)

@@ -1,7 +1,13 @@
-"""The line under the header of every page: where you are, its link, everything in one file, the help."""
+"""The line under the header of every page: where you are, its link, everything in one file, the help.
+
+And, where a page asks for it, a report of its model and run. What is done of a report stays with the session:
+after Stop it goes on where it was. It is a job, which goes on without its reader.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import streamlit as st
@@ -23,13 +29,18 @@ from mta_viz.exporting.saved import (
 from mta_viz.printed import short_repr
 from mta_viz.ui.shell import cache, kept_prompts, state, widgets, work
 from mta_viz.ui.shell.link import MAX_CHARACTERS, NOT_KEPT, Box, PromptLink
-from mta_viz.ui.shell.page import ASSETS, OLDER, PAGES, WORKSPACE, of_older
+from mta_viz.ui.shell.measuring import Keep, Measurement, measured
+from mta_viz.ui.shell.page import ASSETS, OLDER, PAGES, WORKSPACE, Page, of_older
 from mta_viz.ui.shell.preparing import PageRun
 from mta_viz.ui.shell.saved_runs import Opened
 from mta_viz.ui.shell.show import OnPage, digest_of, pick_colours, pick_format, pick_size
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import upload
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.widgets import MIME_TYPES, caption, plain
+from mta_viz.ui.shell.work import Work
+
+if TYPE_CHECKING:
+    from mta_viz.exporting.report import Report
 
 SESSION, PDF, ZIP = KINDS = ("Session", "One PDF", "ZIP of pictures")
 KIND = Setting("export kind", SESSION, private=True)
@@ -214,3 +225,49 @@ def open_session(session: Session, script: str) -> None:
     widgets.bring(files, places)
     state.part(PromptLink).weights = session.sha256
     st.switch_page(script, query_params=session.view)
+
+
+REPORT_TASK = Setting("report task", False, private=True)
+REPORT_WORDS = "Model, kernels, what they do on the prompt, and methods for a paper, in one file."
+
+
+class ReportParts(dict[str, str]):
+    """What is done of this session's reports, by name."""
+
+
+def draw_report_button(page: Page) -> None:
+    """Choose whether a task is measured too, make the report, download it."""
+    from mta_viz.exporting.report import SAMPLES, usual_task  # not on pages without reports
+
+    with st.popover("Report", icon=":material/description:"):
+        task, runs = usual_task(page.model), page.model.tokenizer is not None and not page.model.kernels_only
+        label = f"Also {SAMPLES} prompts of the task “{task}”, the model beside its plain twin"
+        asked = runs and st.checkbox(label, **REPORT_TASK.widget())
+        made: Any = measured(_measurement(page, task if asked else None))
+        if made is None and state.part(ReportParts):
+            caption("What is done stays: it goes on from there.")
+        elif made is not None:
+            _file_button(made[0], "html", made[1])
+            _file_button(made[0], "pdf", partial(made[0].pdf, page=made[1]))
+
+
+def _file_button(made: "Report", suffix: str, content: Any) -> None:
+    look: Any = {"mime": MIME_TYPES[suffix], "key": f"report.{suffix}", "on_click": "ignore"}
+    name = file_name(made.name, "report", suffix=suffix)
+    st.download_button(f"Download {suffix.upper()}", content, name, width="stretch", **look)
+
+
+def _measurement(page: Page, task: str | None) -> Measurement:
+    from mta_viz.exporting.report import report
+
+    parts, prompt = state.part(ReportParts), None if page.trace is None else page.trace.tokens
+
+    def do(work: Work, keep: Keep) -> "tuple[Report, bytes]":
+        keep(None)  # what there is after Stop is in the parts
+        settings: dict[str, Any] = {"numbering": page.numbering, "kept": parts, "begin": work.begin}
+        made = report(page.model, prompt, task, **settings, progress=work.report)
+        work.begin("Drawing")
+        return made, made.html(work.report)
+
+    key = ("report", page.key, task, page.numbering)
+    return Measurement("report", key, "Make the report", do, REPORT_WORDS, owner="job", large=True)

@@ -9,8 +9,9 @@ import hashlib
 import json
 import os
 import re
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from mta_viz.errors import FileError
 MAX_TEXT = 2**20  # bytes of one
 MAX_OWN, MAX_OWN_BYTES = 100, 2**24  # of a session
 MAX_KEPT, MAX_BYTES = 4000, 2**28  # of all
-MAX_AGE = 90 * 86_400  # seconds since it was used
+MAX_AGE = 90 * 86_400.0  # seconds since it was used
 _ID = re.compile(r"[0-9a-f]{20}")
 _ADDRESS = re.compile(rf"kept:({_ID.pattern})")
 
@@ -62,8 +63,8 @@ def _write(name: str, content: bytes, own: Own) -> bool:
     if len(content) > MAX_TEXT or own.count >= MAX_OWN or own.n_bytes + len(content) > MAX_OWN_BYTES:
         return False
     folder().mkdir(parents=True, exist_ok=True, mode=0o700)
-    sizes = list(_sizes())
-    if len(sizes) >= MAX_KEPT or sum(sizes) + len(content) > MAX_BYTES:
+    there = list(sizes((file for file in folder().iterdir() if _ID.fullmatch(file.name)), MAX_AGE))
+    if len(there) >= MAX_KEPT or sum(there) + len(content) > MAX_BYTES:
         return False
     with replacing(folder() / name) as partial:
         partial.write_bytes(content)
@@ -71,13 +72,13 @@ def _write(name: str, content: bytes, own: Own) -> bool:
     return True
 
 
-def _sizes() -> Iterator[int]:
-    """Of what is kept; what was not used for long is deleted."""
-    for file in folder().iterdir():
+def sizes(files: Iterable[Path], max_age: float) -> Iterator[int]:
+    """Bytes of each file; older ones are deleted."""
+    for file in files:
         with suppress(FileNotFoundError):  # another session deleted it
-            if _ID.fullmatch(file.name):
-                status = file.stat()
-                if time.time() - status.st_mtime > MAX_AGE:
+            status = file.stat()
+            if stat.S_ISREG(status.st_mode):
+                if time.time() - status.st_mtime > max_age:
                     file.unlink()
                 else:
                     yield status.st_size

@@ -58,6 +58,18 @@ def roots() -> tuple[Path, ...]:
     return tuple(dict.fromkeys([*map(root_path, given), *own, ASSETS]))
 
 
+def found() -> tuple[Found, ...]:
+    """What is in these folders."""
+    return cache.discovery(tuple(map(str, roots()))).found
+
+
+def named() -> dict[str, Found]:
+    """The same by what tells each among them."""
+    there = found()
+    names = [model.name for model in there]
+    return {identity(model, names): model for model in there}
+
+
 def label(found: Found, names: Sequence[str] = ()) -> str:
     """The picker's line: `blocks-n5-mta · MTA`, with the parent folder where two of `names` are alike."""
     parent = f" ({found.path.parent.name})" if list(names).count(found.name) > 1 else ""
@@ -155,8 +167,7 @@ def twin_beside(own: ModelKey) -> tuple[str, ModelKey] | None:
     if own.base is not None:
         return Path(own.base).name, beside(own, own.base)
     folder = Path(own.path).parent
-    found = cache.discovery(tuple(map(str, roots()))).found
-    there = {model.path.name: model for model in found if model.path.parent == folder and can_run(model)}
+    there = {model.path.name: model for model in found() if model.path.parent == folder and can_run(model)}
     name = twin_of(Path(own.path).name, list(there))
     return None if name is None else (there[name].name, beside(own, str(there[name].path)))
 

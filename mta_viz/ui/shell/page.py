@@ -1,12 +1,22 @@
-"""The site's pages, what each may draw from, and how errors become messages. Imports nothing heavy."""
+"""The site's pages, what each may draw from, how errors become messages, and the app's log.
 
+The log is lines of JSON, each with the session it is of, where MTA_VIZ_LOG=json asks for that. Imports
+nothing heavy.
+"""
+
+import hashlib
+import json
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable
@@ -71,3 +81,41 @@ def errors_as_messages() -> Iterator[None]:
         logging.getLogger(__name__).exception("unexpected error in a page")
         words = f"The page failed with {type(error).__name__}: {printable(error)}. The log has the details."
         st.error(plain(words))
+
+
+LOG = "MTA_VIZ_LOG"
+
+
+class JsonLines(logging.Formatter):
+    """One object a record; what visitors typed stands in strings and cannot begin a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """`time`, `level`, `session`, `logger`, `message`, and `error` where there is a traceback."""
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "session": _session(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+def _session() -> str | None:
+    """A short digest of the session's id, which itself would open the session's files; None beside pages."""
+    context = get_script_run_ctx(suppress_warning=True)
+    return None if context is None else hashlib.sha256(context.session_id.encode()).hexdigest()[:12]
+
+
+@cache
+def set_up_log() -> None:
+    """Once a process."""
+    if os.environ.get(LOG) != "json":
+        return
+    handler, log = logging.StreamHandler(), logging.getLogger("mta_viz")
+    handler.setFormatter(JsonLines())
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False

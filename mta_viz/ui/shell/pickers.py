@@ -237,15 +237,11 @@ def on_position(field: str, **other: int) -> Callable[[str], None]:
     return chosen
 
 
-def on_token(field: str) -> Callable[[str], None]:
-    """A click on a letter of the prompt: its token is the new `field`, "query" or "key"."""
-
-    def chosen(widget: str) -> None:
-        position = _customdata(widget)[0]
-        if isinstance(position, int | float):
-            go_to(**{field: round(position)})
-
-    return chosen
+def on_token(widget: str) -> None:
+    """A click on a letter of the prompt: its token is the new query."""
+    position = _customdata(widget)[0]
+    if isinstance(position, int | float):
+        go_to(query=round(position))
 
 
 def on_offset(query: int, key: int, stage: Stage) -> Callable[[str], None]:

@@ -24,18 +24,10 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
 from mta_viz.run.devices import CUT_PLACES, CutPlace, capture_bytes, cut
 from mta_viz.run.tracing import estimate_seconds, tokenize
-from mta_viz.ui.shell import cache, link, models, saved_runs, state
+from mta_viz.ui.shell import cache, link, models, saved_runs, sidebar, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.sidebar import (
-    FIRST_TOKEN,
-    NUMBERING,
-    RUN,
-    Request,
-    draw_settings,
-    request_run,
-    use_prompt,
-)
+from mta_viz.ui.shell.sidebar import RUN, Request
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
 from mta_viz.ui.shell.work import current, show_until_done, start, stop_all
@@ -183,8 +175,8 @@ def ready(request: Request) -> Page | None:
         key=computed if opened is None else opened.key,
         empty=request.empty,
         stale=request.stale,
-        numbering=NUMBERING.value,
-        first_token=FIRST_TOKEN.value,
+        numbering=sidebar.NUMBERING.value,
+        first_token=sidebar.FIRST_TOKEN.value,
         model_key=request.model,
     )
 
@@ -219,7 +211,7 @@ def _offer_cuts(run: RunKey | None, error: TooLongError) -> None:
 def _use_cut(run: RunKey, most: int, place: CutPlace) -> None:
     model = stores().models.get(run.model)
     if model is not None:  # else it went for others' models, and the page says again that it is too long
-        use_prompt(cut(model, tokenize(model, run.prompt), most, place))
+        sidebar.use_prompt(cut(model, tokenize(model, run.prompt), most, place))
 
 
 def _draw_run(request: Request) -> None:
@@ -234,7 +226,7 @@ def _draw_run(request: Request) -> None:
         icon=":material/play_arrow:",
         shortcut="Ctrl+Enter",
         width="stretch",
-        on_click=request_run,
+        on_click=sidebar.request_run,
         help="Up to date: what is shown is of this prompt." if up_to_date else None,
     )
 
@@ -248,7 +240,7 @@ def finish(request: Request, page: Page) -> None:
         st.sidebar.warning("The opened session was made with other weights than this model's.")
     _draw_estimate(request, page.model)
     card = _draw_details(request, page)
-    draw_settings(request, ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+    sidebar.draw_settings(request, ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
     if request.runs:
         with st.sidebar:
             saved_runs.draw_saved_runs(page)

@@ -17,14 +17,13 @@ from mta_viz.exporting.pictures import SIZES, Format, SizeName, has_scales
 from mta_viz.exporting.provenance import Range
 from mta_viz.exporting.saved import Choices, Colours, Saved
 from mta_viz.figures.base import Drawn, Measured, NamedFigure, Source, drawn
-from mta_viz.ui.fields import bar
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import changed, remember, remember_with_run, weights_digest
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import MIME_TYPES, caption, chart, plain, window
+from mta_viz.ui.shell.widgets import MIME_TYPES, bar, caption, chart, menu, plain, window
 from mta_viz.ui.shell.work import Work
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
@@ -163,8 +162,7 @@ def _export_figure(figure: Drawn) -> None:
         if has_scales(figure.figure):
             choices = replace(choices, colours=pick_colours())
         if format == "png":
-            dpi = st.selectbox("Dots to the inch", DPI, **RESOLUTION.widget(DPI))
-            choices = replace(choices, dpi=dpi)
+            choices = replace(choices, dpi=menu("Dots to the inch", DPI, RESOLUTION))
         part = _pick_part(figure)
     try:
         made = files.saved(figure if part is None else figure.cropped(*part), digest_of)
@@ -200,8 +198,7 @@ def _pick_part(figure: Drawn) -> tuple[Range | None, Range | None] | None:
         return None
     names = {f"{span.letter} {span.name}": (span.start, span.stop) for span in spans}
     options = [WHOLE, *names]
-    rows = st.selectbox("Rows (queries)", options, **QUERIES.widget(options))
-    columns = st.selectbox("Columns (keys)", options, **KEYS.widget(options))
+    rows, columns = menu("Rows (queries)", options, QUERIES), menu("Columns (keys)", options, KEYS)
     return None if rows == columns == WHOLE else (names.get(rows), names.get(columns))
 
 
@@ -216,15 +213,13 @@ def pick_format() -> Format:
 
 def pick_size() -> SizeName:
     """On paper or on a slide."""
-    names = list(SIZES)
-    return st.selectbox("Size", names, format_func=lambda name: SIZES[name].words, **SIZE.widget(names))
+    return menu("Size", {name: size.words for name, size in SIZES.items()}, SIZE)
 
 
 def pick_colours() -> Colours:
     """In colour, or in greys."""
     help = "Greys print and photocopy: negative is dark, zero grey, positive light."
-    names = list(COLOURS)
-    return st.selectbox("Colours", names, format_func=COLOURS.__getitem__, help=help, **COLOUR.widget(names))
+    return menu("Colours", COLOURS, COLOUR, help=help)
 
 
 def _draw_preview(saved: Saved, choices: Choices) -> None:

@@ -22,15 +22,13 @@ from mta_viz.tokenizers.base import Tokenizer, Tokens, ids_from_text, tokens_fro
 from mta_viz.tokenizers.loading import keep_given
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
-from mta_viz.ui.shell.doctor import draw_doctor
-from mta_viz.ui.shell.jobs import draw_jobs
 from mta_viz.ui.shell.link import Box, Prompt, fitting, prompt_for
-from mta_viz.ui.shell.model_table import draw_models
+from mta_viz.ui.shell.machine import draw_doctor, draw_jobs, draw_models
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import keep_upload, upload
-from mta_viz.ui.shell.widgets import Bases, TokenizerFiles, caption, plain
+from mta_viz.ui.shell.widgets import Bases, TokenizerFiles, caption, menu, plain
 
 P = TypeVar("P", str, tuple[int, ...])
 
@@ -273,11 +271,12 @@ def _want(
 
 def _offer_model(request: Request, prompt: Prompt | None) -> None:
     """A button for the first model in the list that can take a text this one cannot."""
-    found = cache.discovery(tuple(map(str, models.roots()))).found
-    names = [model.name for model in found]
-    able = (model for model in found if isinstance(prompt, str) and models.takes(model, prompt))
-    for model in able:
-        name = models.identity(model, names)
+    able = (
+        (name, model)
+        for name, model in models.named().items()
+        if isinstance(prompt, str) and models.takes(model, prompt)
+    )
+    for name, model in able:
 
         def go(name: str = name) -> None:
             _begin_at(name)
@@ -344,10 +343,9 @@ def draw_settings(request: Request, devices: list[str]) -> None:
     with request.settings:
         if st.user.get("is_logged_in"):
             st.button("Sign out", icon=":material/logout:", on_click=st.logout)
-        st.selectbox("Device", devices, **DEVICE.widget(devices))
-        st.selectbox("Compute in", DTYPES, **DTYPE.widget(DTYPES))
-        counted = ("from 0", "from 1 (as in the paper)").__getitem__
-        st.selectbox("Layers and heads", (0, 1), format_func=counted, **NUMBERING.widget((0, 1)))
+        menu("Device", devices, DEVICE)
+        menu("Compute in", DTYPES, DTYPE)
+        menu("Layers and heads", {0: "from 0", 1: "from 1 (as in the paper)"}, NUMBERING)
         help = "The first token often draws most of the attention; it is left out of the automatic limits."
         st.toggle("First token sets the colour scale too", help=help, **FIRST_TOKEN.widget())
         draw_doctor()

@@ -189,6 +189,17 @@ class Wanted:
     keys: set[Hashable] = field(default_factory=set)
 
 
+class _Last(dict[str, Hashable]):
+    """What settings were last chosen for, by a name."""
+
+
+def is_another(name: str, now: Hashable) -> bool:
+    """Whether settings were chosen for something else than `now`; from here on they are of that."""
+    last = part(_Last)
+    before, last[name] = last.get(name, now), now
+    return before != now
+
+
 @dataclass(frozen=True)
 class Setting(Generic[T]):
     """One setting of a page, declared once: `SCALE = Setting("scale", "this map")`.

@@ -17,14 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import mta_viz
-from mta_viz.analysis.kernels.finetuning import (
-    JOB_FILE,
-    LOG_FILE,
-    PROGRESS_FILE,
-    STATE_FILE,
-    FinetuningRun,
-    read_finetuning,
-)
+from mta_viz.analysis.kernels import finetuning
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import write_results
 from mta_viz.checkpoint.validate import from_text
@@ -108,7 +101,7 @@ class Training:
     folder: Path
     job: Job
     alive: bool
-    run: FinetuningRun | None
+    run: finetuning.FinetuningRun | None
     words: tuple[str, ...]
 
     @property
@@ -119,7 +112,7 @@ class Training:
     @property
     def resumable(self) -> bool:
         """Whether it ended before and left what it can go on from."""
-        return not self.alive and not self.done and door.is_there(self.folder / STATE_FILE)
+        return not self.alive and not self.done and door.is_there(self.folder / finetuning.STATE_FILE)
 
 
 def start(settings: Settings, out: Path, *, resume: bool = False) -> Training:
@@ -131,7 +124,7 @@ def start(settings: Settings, out: Path, *, resume: bool = False) -> Training:
         raise MtaVizError(READ_ONLY)
     if not resume:
         _make_folder(out)
-    log = out / LOG_FILE
+    log = out / finetuning.LOG_FILE
     try:
         with log.open("ab" if resume else "wb") as written:
             if not _lock(written.fileno(), exclusive=True):
@@ -140,12 +133,13 @@ def start(settings: Settings, out: Path, *, resume: bool = False) -> Training:
     except OSError as error:
         raise MtaVizError(f"{printable(log)} cannot be written: {error.strerror or error}") from error
     job = {"format": FORMAT, **asdict(Job(settings, process.pid))}
-    write_results(out / JOB_FILE, json.dumps(job, indent=1) + "\n")
+    write_results(out / finetuning.JOB_FILE, json.dumps(job, indent=1) + "\n")
     return read_training(out)
 
 
 def _make_folder(out: Path) -> None:
-    kept = {PROGRESS_FILE, LOG_FILE, JOB_FILE}  # of one that ended before there was anything to keep
+    # of one that ended before there was anything to keep
+    kept = {finetuning.PROGRESS_FILE, finetuning.LOG_FILE, finetuning.JOB_FILE}
     try:
         if out.exists() and any(file.name not in kept for file in out.iterdir()):
             raise MtaVizError(f"{printable(out)} holds something already; choose another folder")
@@ -187,7 +181,7 @@ def stop(training: Training) -> None:
 def is_alive(folder: Path) -> bool:
     """Whether the process that writes the log in a folder lives: it holds the log's lock."""
     try:
-        with door.opened(folder / LOG_FILE) as log:
+        with door.opened(folder / finetuning.LOG_FILE) as log:
             return not _lock(log.fileno(), exclusive=False)
     except MtaVizError:
         return False
@@ -211,14 +205,14 @@ def _lock(file: int, *, exclusive: bool) -> bool:
 
 def read_training(folder: Path) -> Training:
     """The training in a folder. Raises MtaVizError where the app has started none, or files are damaged."""
-    file = folder / JOB_FILE
+    file = folder / finetuning.JOB_FILE
     job = from_text(Job, door.read_text(file, door.SETTINGS), printable(file), file_format=FORMAT)
     for name, path in (("base", job.settings.base), ("corpus", job.settings.corpus)):
         if path is not None and not Path(path).is_absolute():  # it could be taken for a flag
             raise MtaVizError(f"{printable(file)} names {name} by no whole path; it is not used")
     alive = is_alive(folder)  # before the rest is read: what ends meanwhile has written it
-    run = read_finetuning(folder) if door.is_there(folder / PROGRESS_FILE) else None
-    return Training(folder, job, alive, run, _last_words(folder / LOG_FILE))
+    run = finetuning.read_finetuning(folder) if door.is_there(folder / finetuning.PROGRESS_FILE) else None
+    return Training(folder, job, alive, run, _last_words(folder / finetuning.LOG_FILE))
 
 
 def _last_words(log: Path) -> tuple[str, ...]:
@@ -245,7 +239,7 @@ def find_trainings(roots: Sequence[Path]) -> Iterator[Training]:
 
 def _jobs(root: Path, depth: int) -> Iterator[Path]:
     try:
-        yield from root.glob("/".join(["*"] * depth + [JOB_FILE]))
+        yield from root.glob("/".join(["*"] * depth + [finetuning.JOB_FILE]))
     except OSError:
         return
 

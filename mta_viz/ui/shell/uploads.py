@@ -7,12 +7,9 @@ process by their content; a session's and all have limits, and nobody's go for t
 import hashlib
 import math
 import os
-import stat
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PureWindowsPath
@@ -24,6 +21,7 @@ from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable, size_text
 from mta_viz.ui.shell import state
+from mta_viz.ui.shell.kept_prompts import sizes
 
 MOST_OWN, MOST_BYTES = 2**29, 2**31  # bytes, of a session and of all
 MAX_AGE = 12 * 3600.0  # seconds since it was used, when there is no room
@@ -84,9 +82,9 @@ def checked_name(name: str) -> str:
 def make_room(n_bytes: int, place: Path) -> None:
     """Count `n_bytes` at `place` as this session's. MtaVizError where that is too much for it, or for all."""
     own = state.part(Own).files
-    used, used_by_all = sum(own.values()), sum(_sizes(math.inf))
+    used, used_by_all = sum(own.values()), _sizes(math.inf)
     if used_by_all + n_bytes > MOST_BYTES:
-        used_by_all = sum(_sizes(MAX_AGE))
+        used_by_all = _sizes(MAX_AGE)
     if used + n_bytes > MOST_OWN or used_by_all + n_bytes > MOST_BYTES:
         raise MtaVizError(
             f"the upload has {size_text(n_bytes)}; this session's take {size_text(used)} of "
@@ -96,16 +94,9 @@ def make_room(n_bytes: int, place: Path) -> None:
     own[place] = n_bytes
 
 
-def _sizes(max_age: float) -> Iterator[int]:
-    """Of all uploads; older ones are deleted."""
-    for file in _root().rglob("*"):
-        with suppress(FileNotFoundError):  # another session deleted it
-            status = file.stat()
-            if stat.S_ISREG(status.st_mode):
-                if time.time() - status.st_mtime > max_age:
-                    file.unlink()
-                else:
-                    yield status.st_size
+def _sizes(max_age: float) -> int:
+    """Bytes of all uploads; older ones are deleted."""
+    return sum(sizes(_root().rglob("*"), max_age))
 
 
 def folder_of(name: str) -> Path:

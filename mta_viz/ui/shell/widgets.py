@@ -1,23 +1,29 @@
-"""Small widgets every page uses: text that is never markup, labels, charts, files handed over in the browser.
+"""Small widgets every page uses: text that is never markup, labels, terms, charts, fields, tables, files.
 
 Tokens and messages may hold anything a user can type, so nothing reaches Streamlit's markdown without
-`plain`. Labels of layers and heads are counted from 0 or from 1 as the visitor chose.
+`plain`. Labels of layers and heads are counted from 0 or from 1 as the visitor chose. A term is shown with
+its definition where one points at the word; the definitions are data, `assets/terms.toml`. Fields of forms
+are tied to a setting. Files are handed over in the browser.
 """
 
 import re
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from html import escape
+from typing import Any, TypeVar
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.errors import PromptError
 from mta_viz.plots.theme import Figure
 from mta_viz.printed import printable, safe
 from mta_viz.ui.shell import state
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import upload
+from mta_viz.version import ASSETS
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
 _CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
@@ -79,7 +85,8 @@ def chart(
 ) -> None:
     """A figure at its own size or as wide as there is room; `then(widget key)` after a choice on it.
 
-    `square`: for `side_by_side`. `name` keys the widget: another where an old choice must not be kept.
+    `square`: in a container whose key begins with `beside-`, which style.css shares out. `name` keys the
+    widget: another where an old choice must not be kept.
     """
     key = f"chart.{name}"
     choosing: dict[str, Any] = {}
@@ -95,11 +102,6 @@ def chart(
         alt=alt,
         **choosing,
     )
-
-
-def side_by_side(name: str) -> DeltaGenerator:
-    """Room for three maps of one size, as large as fits; style.css shares it out."""
-    return st.container(key=f"beside-{name}")
 
 
 def selection_on(widget: str) -> dict[str, Any]:
@@ -209,3 +211,80 @@ def decoded(name: str, content: bytes, megabytes: int) -> str:
         raise PromptError(
             f"{printable(name)} is not UTF-8 text; save it as UTF-8, or choose another"
         ) from error
+
+
+T = TypeVar("T")
+
+
+def bar(
+    label: str, options: Iterable[Any], setting: Setting[Any], *, default: Any = None, **look: Any
+) -> Any:
+    """A bar of options of which one is always chosen; a mapping gives their words."""
+    given = _of(options, setting, default)
+    chosen = given["options"][given.pop("index")]
+    return st.segmented_control(label, required=True, default=chosen, **given, **look)
+
+
+def menu(
+    label: str, options: Iterable[Any], setting: Setting[Any], *, default: Any = None, **look: Any
+) -> Any:
+    """The same as a list that opens."""
+    return st.selectbox(label, **_of(options, setting, default), **look)
+
+
+def _of(options: Iterable[Any], setting: Setting[Any], default: Any) -> dict[str, Any]:
+    names = list(options)
+    words = {"format_func": options.__getitem__} if isinstance(options, Mapping) else {}
+    return {"options": names, **words, **setting.widget(names, default=default)}
+
+
+def number(
+    label: str, setting: Setting[int], within: tuple[int, int], *, default: int | None = None, **look: Any
+) -> int:
+    """A whole number, least and largest included."""
+    look |= setting.widget(default=default, within=within)
+    return int(st.number_input(label, min_value=within[0], max_value=within[1], **look))
+
+
+def explain(line: str, more: str) -> None:
+    """A grey line, and behind its sign the rest of what it means."""
+    st.caption(plain(line), help=plain(more))
+
+
+def row_table(key: str, rows: Any, items: Sequence[T], choose: Callable[[T], object], **look: Any) -> None:
+    """A table of what Streamlit takes for one; a click on a row calls `choose` with its item."""
+
+    def take() -> None:
+        at = picked(key)
+        if at is not None and 0 <= at < len(items):
+            choose(items[at])
+
+    st.dataframe(rows, hide_index=True, key=key, on_select=take, selection_mode="single-row", **look)
+
+
+@cache
+def texts(name: str = "terms") -> Mapping[str, str]:
+    """The texts of a file in `assets`: of "terms" every term's definition, as one meets them."""
+    return tomllib.loads((ASSETS / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def help_of(*words: str) -> str:
+    """The definitions as the `help` of a widget. Raises KeyError for a word that is no term."""
+    return "\n\n".join(f"**{word}**: {texts()[word]}" for word in words)
+
+
+def term(word: str) -> str:
+    """The word as HTML that shows its definition; its case is free. Raises KeyError as `help_of`."""
+    return f'<abbr title="{escape(texts()[word.lower()])}" tabindex="0">{escape(word)}</abbr>'
+
+
+def worded(text: str, **values: str) -> str:
+    """A sentence as HTML: each `[word]` a term, each `{name}` its value, which is never markup."""
+    bold = {name: f"<b><bdi>{escape(value)}</bdi></b>" for name, value in values.items()}
+    return re.sub(r"\[([^\]]+)\]", lambda mark: term(mark[1]), text).format(**bold)
+
+
+def draw_terms() -> None:
+    """A button that lists all of them, for keyboards and touch as well."""
+    with st.popover("Terms"):
+        st.markdown(help_of(*texts()))

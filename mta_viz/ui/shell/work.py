@@ -1,26 +1,59 @@
-"""Work beside the page: the one controller of everything that takes long.
+"""Work beside the page: the one controller of everything that takes long; and who looks at the page.
 
 A `Work` is one thread: it says what it does, how far it is and how long it still takes, and can be stopped,
 also while it waits for a model that others run. A session has one work for each name; starting another stops
 it. Each has an owner: leaving the page stops what the "page" owns, another model or an opened session what
 the "model" owns too, and both end soon after the connection is lost. A "job" (sweep, report) goes on until it
 is stopped, also without its reader; there are only so many of them.
+
+A reader is a session, or the person signed in.
 """
 
 import threading
 import time
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import streamlit as st
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.model import turns
-from mta_viz.ui.shell import readers, state
+from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import BoundedStore, stores
 from mta_viz.ui.shell.widgets import Window, plain
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A session of a browser's tab; `name` is the address of who is signed in, with which tabs are theirs."""
+
+    session: str = ""
+    name: str = ""
+
+    def owns(self, other: "Reader") -> bool:
+        """Whether what belongs to `other` is this reader's."""
+        return self.session == other.session or bool(self.name and self.name == other.name)
+
+
+def current_reader() -> Reader:
+    """Of the page this is called from; outside of pages nobody."""
+    context = get_script_run_ctx(suppress_warning=True)
+    if context is None:
+        return Reader()
+    return Reader(context.session_id, str(st.user.get("email") or ""))
+
+
+def is_here(reader: Reader) -> bool:
+    """Whether its tab is connected; True where no server says."""
+    if not reader.session or not runtime.exists():
+        return True
+    return bool(runtime.get_instance().is_active_session(reader.session))
+
 
 QUIET_SECONDS = 0.4  # work shorter than this shows no progress bar
 Owner = Literal["page", "model", "job"]
@@ -32,7 +65,7 @@ class Work:
     """Something done in a thread: `do(work)` reports through `work.report` and may raise."""
 
     def __init__(self, do: Callable[["Work"], Any], key: Hashable = None, owner: Owner = "page") -> None:
-        self.key, self.owner, self.reader = key, owner, readers.current()
+        self.key, self.owner, self.reader = key, owner, current_reader()
         self.stage, self.fraction, self.n_before, self.since = "Starting", 0.0, 0, time.time()
         self._seen = self._looked = time.monotonic()
         self.error: Exception | None = None
@@ -67,7 +100,7 @@ class Work:
         now = time.monotonic()
         if self.owner != "job" and now - self._looked > LOOK_SECONDS:
             self._looked = now
-            if readers.is_here(self.reader):
+            if is_here(self.reader):
                 self._seen = now
             elif now - self._seen > LOST_SECONDS:
                 self.stop()
@@ -132,7 +165,7 @@ def start(name: str, key: Hashable, do: Callable[[Work], Any], owner: Owner = "p
 
 def _too_many() -> str:
     jobs = [work for work in at_work() if work.owner == "job"]
-    own = sum(map(readers.current().owns, [job.reader for job in jobs]))
+    own = sum(map(current_reader().owns, [job.reader for job in jobs]))
     if own < MOST_OWN and len(jobs) < MOST_JOBS:
         return ""
     return (

@@ -25,7 +25,6 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots.theme import cut, probability_text, score_text
 from mta_viz.run.tracing import tokenize
 from mta_viz.tokenizers.base import ids_from_text
-from mta_viz.ui.fields import bar, explain, menu, number
 from mta_viz.ui.kernels.parts import effects_command, effects_of
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell import state
@@ -35,7 +34,7 @@ from mta_viz.ui.shell.pickers import Selected, on_head
 from mta_viz.ui.shell.plan import ANSWER
 from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, head_name, lines, plain
+from mta_viz.ui.shell.widgets import bar, caption, explain, head_name, lines, menu, number, plain
 
 POSITION, OWN_ANSWER = Setting("asked position", 0), Setting("asked answer", "")
 SOURCES = {
@@ -91,11 +90,6 @@ def draw_probabilities(rows: Sequence[tuple[object, ...]], names: tuple[str, str
     st.dataframe(shown, hide_index=True, column_config=columns, height=38 + 35 * len(rows))
 
 
-@dataclass
-class _AnswerOf:
-    run: str = ""  # whose position and answer stand in the fields: of another one they mean nothing
-
-
 @dataclass(frozen=True)
 class AnswerAt:
     """`text`: the answer as typed, None for the one the prompt suggests. `answer`: its tokens."""
@@ -114,11 +108,10 @@ def pick_question(page: Page) -> AnswerAt:
 
     Raises MtaVizError for an answer that is none.
     """
-    last, of = len(page.trace.tokens) - 1, state.part(_AnswerOf)
-    if of.run not in ("", page.key):
+    last = len(page.trace.tokens) - 1
+    if state.is_another("asked run", page.key):  # of another one position and answer mean nothing
         POSITION.put(last)
         OWN_ANSWER.put("")
-    of.run = page.key
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = "The answer is looked for after this token; the prompt's last one at first."
         look: dict[str, Any] = {"step": 1, "width": 170, "help": words}
@@ -273,11 +266,6 @@ def _sentence(meter: AnswerMeter, needed: sweeps.GreedySet) -> str:
     )
 
 
-@dataclass
-class _OtherOf:
-    run: str = ""  # whose other prompt stands in the field
-
-
 def draw_patch(page: Page, selected: Selected) -> None:
     """The other prompt, the stage, Add; then the map of every head patched in turn."""
     explain(
@@ -306,11 +294,10 @@ def draw_patch(page: Page, selected: Selected) -> None:
 
 def _other_prompt(page: Page) -> str | tuple[int, ...] | None:
     """What is typed, if it can be patched from; else it is said why not."""
-    tokens, of = page.trace.tokens, state.part(_OtherOf)
+    tokens = page.trace.tokens
     own = tokens.text if tokens.text is not None else ", ".join(map(str, tokens.ids))
-    if of.run not in ("", page.key):
+    if state.is_another("patched run", page.key):
         OTHER_PROMPT.put(own)
-    of.run = page.key
     typed = st.text_area("Other prompt", height=140, **OTHER_PROMPT.widget(default=own))
     try:
         other = typed if tokens.text is not None else ids_from_text(typed)

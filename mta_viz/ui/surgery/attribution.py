@@ -7,15 +7,8 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
+from mta_viz.analysis.cause import attribution
 from mta_viz.analysis.cause.attributed_prompt import OTHER_BASELINE, AttributedHeads, AttributedPrompt, Method
-from mta_viz.analysis.cause.attribution import (
-    ENOUGH,
-    MOST_TOKENS,
-    Baseline,
-    bos_id,
-    check_baseline,
-    path_baseline,
-)
 from mta_viz.analysis.cause.attribution_path import MOST_STEPS
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
@@ -25,7 +18,6 @@ from mta_viz.model.stages import layer_stages
 from mta_viz.plots.theme import cut, probability_text, score_text
 from mta_viz.tasks.facts import plain_ids
 from mta_viz.ui.attention.head import spans_of
-from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.shell import state, work
 from mta_viz.ui.shell.measuring import Keep
 from mta_viz.ui.shell.page import Page
@@ -33,7 +25,7 @@ from mta_viz.ui.shell.pickers import Selected, on_head, on_position, on_token
 from mta_viz.ui.shell.plan import key_of
 from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, layer_label, plain
+from mta_viz.ui.shell.widgets import bar, caption, layer_label, menu, number, plain
 from mta_viz.ui.surgery.answer import AnswerAt, pick_question
 
 METHODS: dict[Method, str] = {"gradients": "Integrated gradients", "ablation": "Ablation"}
@@ -75,7 +67,7 @@ def _has_path(page: Page, spec: TokenValues) -> bool:
         return True
     prompt = page.trace.tokens.ids[: (spec.position or 0) + 1]
     try:
-        check_baseline(page.model, prompt, "mean" if spec.baseline is None else spec.baseline)
+        attribution.check_baseline(page.model, prompt, "mean" if spec.baseline is None else spec.baseline)
     except PromptError as error:
         st.warning(plain(str(error)))
         return False
@@ -99,18 +91,18 @@ def _pick_method(page: Page, asked: AnswerAt) -> TokenValues:
     return TokenValues(kind="bars", max_seconds=seconds, spans=spans_of(page), **own)
 
 
-def _pick_baseline(page: Page, last: int) -> Baseline:
-    has_bos = bos_id(page.model) is not None
+def _pick_baseline(page: Page, last: int) -> attribution.Baseline:
+    has_bos = attribution.bos_id(page.model) is not None
     names = {name: words for name, words in BASELINES.items() if has_bos or name != "bos"}
     words = "What every token is at the start of the way; values say what the tokens bring beyond it."
     chosen: Baseline = menu("Baseline", names, BASELINE, width=290, help=words)
     if chosen == "auto":
-        return path_baseline(page.model, page.trace.tokens.ids[: last + 1])
+        return attribution.path_baseline(page.model, page.trace.tokens.ids[: last + 1])
     return _pick_token(page, "Baseline token") if chosen == "token" else chosen
 
 
 def _pick_replacement(page: Page) -> int | None:
-    own = bos_id(page.model)
+    own = attribution.bos_id(page.model)
     first = f"token 0{'' if own is None else ' (BOS)'}" if own in (None, 0) else f"BOS (token {own})"
     names = {"own": first, "token": "a token ..."}
     chosen = menu("Replaced by", names, REPLACEMENT, width=190)
@@ -121,8 +113,8 @@ def _pick_groups(page: Page, last: int) -> tuple[tuple[int, ...], ...] | None:
     spans = spans_of(page)
     kinds = [SPANS, TOKENS] if spans else [TOKENS]
     words = (
-        f"Single tokens: all of them, or the {MOST_TOKENS} of largest integrated gradients. Spans are named "
-        "under “Find, name”."
+        f"Single tokens: all of them, or the {attribution.MOST_TOKENS} of largest integrated gradients. "
+        "Spans are named under “Find, name”."
     )
     chosen = bar("Replaced are", kinds, GROUPS, default=kinds[0], help=words)
     return None if chosen == TOKENS else figures.groups_of(spans, last)
@@ -185,7 +177,7 @@ def _draw_tokens(page: Page, spec: TokenValues, result: AttributedPrompt) -> Non
     which = key_of(page.key, spec, _steps(result))
     show(source_of(page), spec, on_position("query"), result=result, widget=f"attribution.bars.{which}")
     text = replace(spec, kind="text")
-    show(source_of(page), text, on_token("query"), result=result, widget=f"attribution.text.{which}")
+    show(source_of(page), text, on_token, result=result, widget=f"attribution.text.{which}")
     with st.expander("The ten largest"):
         pieces = result.tokens.pieces
         rows = [
@@ -224,7 +216,7 @@ def _draw_facts(result: AttributedPrompt) -> None:
             advice = "More steps would hardly help: take another baseline, or ablation."
         if values.jumps:
             advice = f"{values.early:.0%} of the change comes in the first 1 % of the path. {advice}"
-        rough = f"the error is {values.error:.1%}, more than {ENOUGH:.0%}, when the time was over"
+        rough = f"the error is {values.error:.1%}, more than {attribution.ENOUGH:.0%}, when the time was over"
         st.warning(plain(f"Not complete: {rough} or the work was stopped. Values are rough. {advice}"))
 
 

@@ -1,7 +1,6 @@
 """The direct effect of softmax cells on an answer's logit, and what the logit loses without the largest."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
@@ -12,14 +11,13 @@ from mta_viz.figures.cause import attribution as figures
 from mta_viz.figures.cause.attribution import CELL_KINDS, MAP_PX, CellsRemoved
 from mta_viz.plots.theme import score_text
 from mta_viz.run.tracing import estimate_seconds
-from mta_viz.ui.fields import bar, explain
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head
 from mta_viz.ui.shell.plan import key_of
 from mta_viz.ui.shell.show import draw, measured_beside, save_line, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, head_label, layer_label, plain
+from mta_viz.ui.shell.widgets import bar, caption, explain, head_label, layer_label, plain
 from mta_viz.ui.shell.work import time_text
 from mta_viz.ui.surgery.answer import AnswerAt, pick_question
 
@@ -59,18 +57,10 @@ def draw_direct_effect(page: Page, selected: Selected) -> None:
     _draw_cells(page, result.tokens.pieces, result.largest(selected.layer), removed)
 
 
-@dataclass
-class _TokenOf:
-    """The answer whose token was chosen: another one begins with its own."""
-
-    ids: tuple[int, ...] = ()
-
-
 def _pick_token_of(page: Page, asked: AnswerAt) -> int:
-    ids, of = asked.answer.ids, state.part(_TokenOf)
-    if of.ids not in ((), ids):  # another answer
+    ids = asked.answer.ids
+    if state.is_another("answer with tokens", ids):  # which begins with its own
         TOKEN.put(asked.answer.place)
-    of.ids = ids
     if len(ids) == 1:
         return 0
     pieces = page.model.tokenizer.pieces(ids) if page.model.tokenizer else tuple(map(str, ids))

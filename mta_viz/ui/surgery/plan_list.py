@@ -18,13 +18,12 @@ from mta_viz.model.editing import edited
 from mta_viz.model.interventions import Intervention, OfKernel
 from mta_viz.model.plans import MAX_CHARACTERS, Listed, to_address
 from mta_viz.plots.kernels.card import kernel_picture
-from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.shell import cache, plan, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.plan import draw_switch, key_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label, plain
+from mta_viz.ui.shell.widgets import bar, caption, chart, head_label, layer_label, menu, plain
 
 GRID_PX, COLUMN_PX, PICTURE_PX = 604, 46, 440
 PLACE, ACTION = Setting[Place]("edited place", "pre"), Setting("action", "")

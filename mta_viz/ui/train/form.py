@@ -18,12 +18,11 @@ from mta_viz.run.named_tasks import read_task
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import HELD_OUT, NeedleTask, PairsTask
-from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.kernels.inserting import LARGEST_SIZE, SIZE, check_name, pick_folder, usual_layers
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import Settings, Trained, command
-from mta_viz.ui.shell.widgets import caption, layer_label, plain
+from mta_viz.ui.shell.widgets import bar, caption, layer_label, menu, number, plain
 from mta_viz.ui.shell.work import time_text
 
 FILE = "file"
@@ -199,12 +198,7 @@ def task_of(settings: Settings) -> Task | None:
     """The task whose prompts the program makes itself, with words that training never sees."""
     length = min(settings.lengths)
     if settings.task == "pairs":
-        words: dict[str, Any] = {
-            "names": HELD_OUT.names,
-            "cities": HELD_OUT.cities,
-            "numbers": HELD_OUT.numbers,
-        }
-        return PairsTask(*settings.pairs, length, 50, **words)
+        return PairsTask(*settings.pairs, length, 50, **vars(HELD_OUT))
     return NeedleTask(4, length, 50) if settings.task == "needle" else None
 
 

@@ -26,14 +26,14 @@ from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.kernels.mosaic import tap_limit
 from mta_viz.plots.theme import limit_text
 from mta_viz.ui.attention.head import SCALE, SCALES, VIEW, Head, chosen_span, hits_of
-from mta_viz.ui.fields import explain, menu
-from mta_viz.ui.linked.payload import WHOLE, KernelPanel, Linked, Panel, Range
+from mta_viz.ui.linked.component import WHOLE, KernelPanel, Linked, Panel, Range
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import ANSWER, DIFFERENCE, ORIGINAL
 from mta_viz.ui.shell.show import keep, save_button, source_of
 from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import explain, menu
 
 ONE_EARLIER = "one earlier"
 BEFORE = Setting("before", ONE_EARLIER)

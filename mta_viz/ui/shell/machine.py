@@ -1,6 +1,8 @@
-"""One table of what the folders with models hold, the newest first, to search and to choose from.
+"""What the sidebar opens: the table of models, what runs on this machine, and whether the machine is well.
 
-And a place for a model of one's own, a file or a ZIP, which stands in the table of this session.
+The table is of what the folders with models hold, the newest first, to search and to choose from, with a
+place for a model of one's own, a file or a ZIP, which stands in it for this session. What runs is of all
+readers: what, whose, since when, how far; Stop for one's own. The check is the same as the command `doctor`.
 """
 
 import hashlib
@@ -15,11 +17,14 @@ import streamlit as st
 
 from mta_viz.checkpoint.reading import Found
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting.doctor import diagnose
 from mta_viz.exporting.saved import DAMAGED_ZIP
 from mta_viz.printed import printable, size_text
-from mta_viz.ui.shell import cache, models, state, uploads
+from mta_viz.ui.shell import cache, models, state, uploads, work
 from mta_viz.ui.shell.models import VARIANTS
+from mta_viz.ui.shell.trainings import find_trainings
 from mta_viz.ui.shell.widgets import caption, picked, plain, window
+from mta_viz.ui.shell.work import Reader, Work
 
 TABLE, SEARCH = "models.table", "models.search"
 MOST_MB, MOST_FILES = 200, 200  # of an upload, packed and unpacked
@@ -54,7 +59,7 @@ def rows_of(found: tuple[Found, ...], search: str) -> list[tuple[Found, dict[str
 @window("Models", width="large")
 def draw_models() -> None:
     """The table; a click on a line chooses its model."""
-    found = cache.discovery(tuple(map(str, models.roots()))).found
+    found = models.found()
     rows = rows_of(
         found, st.text_input("Search", key=SEARCH, placeholder="name, kind, tokenizer, folder ...")
     )
@@ -137,3 +142,64 @@ def _place(info: zipfile.ZipInfo) -> PurePosixPath:
     if place.is_absolute() or ".." in parts or parts != list(place.parts) or info.external_attr >> 28 == 0xA:
         raise ValueError(f"its {printable(info.filename)} is a link or leads out of the folder")
     return place
+
+
+LIST = "jobs"  # the key of the list, which holds whether it is open
+REFRESH = 2.0  # seconds
+
+
+def draw_jobs() -> None:
+    """The list, folded; while it is open it is drawn anew."""
+    with st.popover("What runs", icon=":material/list:", key=LIST, on_change="rerun", width="stretch"):
+        if state.widget_value(LIST):
+            st.fragment(_draw, run_every=REFRESH)()
+
+
+def _draw() -> None:
+    reader, running = work.current_reader(), work.at_work()
+    for job in running:
+        _draw_job(job, reader)
+    trainings = [training for training in find_trainings(models.roots()) if training.alive]
+    for training in trainings:
+        caption(f"The training in {printable(training.folder.name)}, see the page Train")
+    if not running and not trainings:
+        caption("Nothing at the moment.")
+
+
+def _draw_job(job: Work, reader: Reader) -> None:
+    own, left = reader.owns(job.reader), not work.is_here(job.reader)
+    whose = "yours" if own else "of a reader who has left" if left else "another reader's"
+    since = time.strftime("%H:%M:%S", time.localtime(job.since))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(work.progress_text(job) + plain(f" · {whose}, since {since}, {job.fraction:.0%}"))
+        if own or left:
+            st.button("Stop", key=f"jobs.stop.{id(job)}", on_click=job.stop)
+
+
+MARKS = {"ok": ":material/check:", "note": ":material/info:", "wrong": ":material/error:"}
+
+
+def draw_doctor() -> None:
+    """A button that opens the window."""
+    help = (
+        "torch and its devices, versions, browser, fonts, models, memory and disk: what is wrong, what to do."
+    )
+    if st.button("Check this machine", icon=":material/stethoscope:", key="doctor", help=help):
+        _draw_checks()
+
+
+@window("This machine", width="large")
+def _draw_checks() -> None:
+    with st.spinner("Looking"):
+        diagnosis = diagnose(models.roots(), port=None)
+    caption(
+        "Whether the server answers, for a proxy or a container: /_stcore/health. The command doctor says "
+        "the same as this window."
+    )
+    for check in diagnosis.checks:
+        with st.container(horizontal=True, vertical_alignment="top"):
+            st.markdown(MARKS[check.state], width="content")
+            with st.container():
+                st.text(f"{check.name}: {check.found}")
+                if check.remedy:
+                    caption(check.remedy)

@@ -95,7 +95,7 @@ def _pick_baseline(page: Page, last: int) -> attribution.Baseline:
     has_bos = attribution.bos_id(page.model) is not None
     names = {name: words for name, words in BASELINES.items() if has_bos or name != "bos"}
     words = "What every token is at the start of the way; values say what the tokens bring beyond it."
-    chosen: Baseline = menu("Baseline", names, BASELINE, width=290, help=words)
+    chosen = menu("Baseline", names, BASELINE, width=290, help=words)
     if chosen == "auto":
         return attribution.path_baseline(page.model, page.trace.tokens.ids[: last + 1])
     return _pick_token(page, "Baseline token") if chosen == "token" else chosen

@@ -215,7 +215,7 @@ def older_cell(view: dict[str, str], source: Source) -> dict[str, Any]:
     if "k" in view:
         key = int(view["k"])
     else:
-        key = largest_key(source.trace, *place, Stage.from_key(view["s"]), query)
+        key = largest_key(source.trace, *place, Stage.from_key(view["s"]), query, by_size=True)
     first_token = view.get("first_token") == "true"
     return {"query": query, "key": key, "spans": older_spans(view, source), "first_token": first_token}
 

@@ -17,6 +17,8 @@ OPENED = ".st-key-chart-run-map .js-plotly-plot"
 VALUES = """chart => JSON.stringify(
     document.querySelector(chart).data.find(one => one.type === 'heatmap' && one.z.dtype === 'f4').z)"""
 
+DRAWN = """chart => document.querySelector(chart)?.data?.some(
+    part => part.type === 'heatmap' && part.z.dtype === 'f4')"""
 CELLS = f"""() => {{
     const {{ panels: [{{ values }}], header }} = document.querySelector('{MAP}').mtaView.store;
     return [...values].filter((_, at) => at % header.shape[1] <= Math.floor(at / header.shape[1]));
@@ -83,6 +85,7 @@ def test_without_its_checkpoint_a_stored_map_is_the_one_the_page_showed(run_file
     assert page.get_by_text("Without its checkpoint only the stored maps are here").is_visible()
     choose(page, "Layer", "L1")
     choose(page, "Head", "H2")
+    page.wait_for_function(DRAWN, arg=OPENED)
     cells = values(page.evaluate(VALUES, OPENED))
     assert cells[torch.ones_like(cells).tril().bool()].tolist() == shown
 

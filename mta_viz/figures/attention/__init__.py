@@ -49,7 +49,10 @@ class _View:
             return {"query": query, "key": int(key)}
         layer, head = self.head.values()
         stage = maps.stage_of(self.source, layer, self.stage["stage"])
-        return {"query": query, "key": largest_key(self.source.trace, layer, head, stage, query)}
+        return {
+            "query": query,
+            "key": largest_key(self.source.trace, layer, head, stage, query, by_size=True),
+        }
 
     @property
     def limits(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streamlit.testing.v1 import AppTest
-from streamlit.util import calc_hash
 
 from mta_viz.ui.shell.state import Selection, Session, url_from_selection
 
@@ -25,8 +24,6 @@ def app_at(page: str = "app.py", **parameters: str) -> AppTest:
     app = AppTest.from_file(ROOT / "app.py", default_timeout=120)
     if page.startswith("pages/"):
         app.switch_page(page)  # runs the page without app.py, as its own address does
-    elif page != "app.py":  # an address of the router's own, without a script
-        app._page_hash = calc_hash(page)
     for name, value in parameters.items():
         app.query_params[name] = value
     return app

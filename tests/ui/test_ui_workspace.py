@@ -207,6 +207,6 @@ def test_a_switch_edits_the_kernel_and_the_strip_says_what_the_answer_loses(open
     ],
 )
 def test_links_to_pages_of_before_lead_to_their_view(open_app, older, asked, shown):
-    app = open_app("tiny-mta", CATS, older, asked, layer=1, head=2, stage="kq")
+    app = open_app("tiny-mta", CATS, f"pages/{older}.py", asked, layer=1, head=2, stage="kq")
     assert not app.exception and "could not be restored" not in said(app)
     assert (shown | {"l": "1", "h": "2", "s": "kq"}).items() <= view_of(app).items()

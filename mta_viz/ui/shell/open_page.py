@@ -17,7 +17,16 @@ import streamlit as st
 
 from mta_viz.plots.parts import nothing_yet
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.page import ASSETS, ICON, PAGES, Page, errors_as_messages, set_up_log
+from mta_viz.ui.shell.page import (
+    ASSETS,
+    ICON,
+    PAGES,
+    WORKSPACE,
+    Page,
+    errors_as_messages,
+    of_older,
+    set_up_log,
+)
 from mta_viz.ui.shell.widgets import Window, plain
 
 if TYPE_CHECKING:
@@ -113,3 +122,9 @@ def _close(request: "Request | None", page: Page | None) -> None:
             preparing.finish(request, page)
         elif request is not None:
             sidebar.draw_settings(request, ["cpu"])
+
+
+def lead_on(older: str) -> None:
+    """From the address of a page of before to the workspace, with all it says, and the view it names."""
+    said = dict(st.query_params)
+    st.switch_page(WORKSPACE, query_params=said | of_older(older, said))

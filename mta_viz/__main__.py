@@ -26,6 +26,7 @@ def main() -> int:
             return 128 + signal.SIGINT  # mta_viz.cli.INTERRUPTED, which may not be imported
         if "Too many open files" not in f"{error} {error.__context__}":
             raise
+        # errors.FEW_FILES, which may not be imported
         print("error: too few files may be open at a time; raise the limit: ulimit -n 256", file=sys.stderr)
         return 2
 

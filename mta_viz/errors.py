@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mta_viz import printed
 
+FEW_FILES = "too few files may be open at a time; raise the limit: ulimit -n 256"
 MOST_LISTED = 20  # problems of one kind that are told one by one
 
 

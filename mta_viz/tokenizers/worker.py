@@ -10,6 +10,7 @@ one a file, the ones used longest ago ended; they end with the process that star
 """
 
 import atexit
+import errno
 import faulthandler
 import hashlib
 import json
@@ -29,7 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from mta_viz.errors import TokenizerError
+from mta_viz.errors import FEW_FILES, TokenizerError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
@@ -239,7 +240,9 @@ class _Worker:
                 creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
             )
         except OSError as error:
-            raise TokenizerError(f"no process could be started for it ({error.strerror}).") from error
+            few = error.errno in (errno.EMFILE, errno.ENFILE)
+            reason = FEW_FILES if few else f"no process could be started for it ({error.strerror})"
+            raise TokenizerError(f"{reason}.") from error
         about = {"kind": self._contents.kind, "end": self._contents.end}
         frames = [json.dumps(about).encode(), self._contents.content]
         return cast(dict[str, Any], self._exchange(frames, opening_seconds(self._contents.content)))

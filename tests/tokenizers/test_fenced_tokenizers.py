@@ -1,6 +1,7 @@
 """A file's tokenizer stops nobody: libraries that panic, run on or take all memory end their worker alone."""
 
 import copy
+import errno
 import json
 import os
 import pickle
@@ -72,6 +73,21 @@ def test_a_regex_that_runs_on_is_stopped_and_others_go_on(monkeypatch: pytest.Mo
     beside.join()
     assert len(counted) > 10
     assert slow.encode("the").text == "the"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.EMFILE, "raise the limit: ulimit -n 256"), (errno.ENOMEM, "could be started")],
+)
+def test_a_worker_that_cannot_start_says_why(
+    monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(TokenizerError, match=words):
+        fenced("tokenizers", content(normalizer=normalizers.NFD())).encode("the")
 
 
 def test_memory_is_limited() -> None:

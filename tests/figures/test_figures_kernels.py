@@ -116,8 +116,10 @@ def of_odd(odd):
     def remember(make, *key):
         return kept[key] if key in kept else kept.setdefault(key, make())
 
-    source = Source(odd, remember_weights=remember)
-    return lambda name, **parameters: drawn(spec(name, parameters), source)
+    def made(name, numbering=0, **parameters):
+        return drawn(spec(name, parameters), Source(odd, numbering=numbering, remember_weights=remember))
+
+    return made
 
 
 def ids(drawn) -> list[str]:

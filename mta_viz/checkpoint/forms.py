@@ -174,9 +174,9 @@ _MOST_ROWS = 4096  # positions that are compared; of longer tables some, evenly 
 
 def rotary_problems(config: ModelConfig, tables: Mapping[str, StoredTensor], settings: str) -> list[str]:
     """One line for each table with other angles than `config` has, saying which; `settings` is their file."""
-    turns = config.rope_theta ** (-np.arange(0, config.d_head, 2) / config.d_head)
+    turns = config.rope_theta ** (-np.arange(0, config.d_rotary, 2) / config.d_rotary)
     if config.rope_scaling:
-        turns = turns / slowdowns(config.rope_scaling, config.d_head, config.rope_theta)
+        turns = turns / slowdowns(config.rope_scaling, config.d_rotary, config.rope_theta)
     problems: list[str] = []
     for name, stored in tables.items():
         try:

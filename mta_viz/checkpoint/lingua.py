@@ -20,7 +20,7 @@ from torch import Tensor
 from mta_viz.checkpoint import door, types
 from mta_viz.checkpoint.files import TokenizerFile, beside, copied_tokenizer, write_model
 from mta_viz.checkpoint.layout import to_file
-from mta_viz.checkpoint.params import BIASES
+from mta_viz.checkpoint.params import BEYOND_LINGUA
 from mta_viz.checkpoint.pickles import ForeignError, TooLargeError, check_pickle
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
@@ -145,7 +145,7 @@ def write_lingua(folder: Path, checkpoint: types.Checkpoint, *, overwrite: bool 
 
 def _beyond_lingua(config: ModelConfig) -> list[str]:
     remedy = "which Lingua's format has no place for; write the project's own (model.safetensors)"
-    names = [name for name in (*BIASES, "rope_scaling") if getattr(config, name)]
+    names = [name for name in (*BEYOND_LINGUA, "rope_scaling") if getattr(config, name)]
     return [f"it has {name} {getattr(config, name)}, {remedy}" for name in names]
 
 

@@ -38,6 +38,11 @@ class Stage(Enum):
     SOFTMAX_KQ = StageInfo("kq2", "hook_softmax_kq", "kq'", "after 2nd key-query conv", "weight")
     PATTERN = StageInfo("final", "hook_pattern", "final", "final weights (multiply v)", "weight")
 
+    @property
+    def is_second(self) -> bool:
+        """Whether it is of the half that DIFF Transformer subtracts, beside the line of the other stages."""
+        return self in (Stage.RAW_2, Stage.SOFTMAX_2)
+
     @classmethod
     def from_key(cls, key: str) -> "Stage":
         """The stage of a URL word such as `kq`; KeyError when there is none."""
@@ -60,6 +65,11 @@ def is_distribution(stage: Stage, kernels: LayerKernels) -> bool:
     if stage is Stage.PATTERN:
         return not (kernels.post or kernels.head_post or kernels.differential)
     return stage in (Stage.SOFTMAX, Stage.SOFTMAX_2)
+
+
+def linear_from(kernels: LayerKernels) -> Stage:
+    """The map from which on all is linear in its cells: the softmax, or the difference of two."""
+    return Stage.PATTERN if kernels.differential else Stage.SOFTMAX
 
 
 def model_stages(config: ModelConfig) -> tuple[tuple[Stage, ...], ...]:

@@ -30,6 +30,7 @@ _WITHOUT = {
     Stage.KQ: "no key-query kernel before the softmax; the score is q·k/√d of the two tokens",
     Stage.MIX: "no head mixing before the softmax; every head keeps its own score",
     Stage.SOFTMAX_KQ: "no key-query kernel after the softmax; the softmax is not convolved",
+    **dict.fromkeys((Stage.RAW_2, Stage.SOFTMAX_2), "one softmax map a head, not two that are subtracted"),
 }
 
 
@@ -92,7 +93,10 @@ class Decomposition(Printed):
             "stage": self.stage.value.hook,
             "stage_before": self.stage_before and self.stage_before.value.hook,
             **{name: value for name, value in vars(self).items() if name not in left_out},
-            "terms": [asdict(term) for term in self.terms],
+            "terms": [
+                asdict(term) | ({"stage": term.stage.value.hook} if isinstance(term, Half) else {})
+                for term in self.terms
+            ],
         }
 
     def _sum_words(self) -> str:
@@ -163,6 +167,22 @@ class Convolved(Decomposition):
 @dataclass(frozen=True, repr=False)
 class Mixed(Decomposition):
     """A cell after head mixing: one term for every source head of the target's group."""
+
+
+@dataclass(frozen=True)
+class Half(Term):
+    """One of the two softmax maps that a DIFF Transformer's head subtracts; the weight is 1 or -lambda."""
+
+    stage: Stage
+
+    def row(self, tokens: Tokens) -> dict[str, object]:
+        """As of any term, with its own stage."""
+        return super().row(tokens) | {"source_stage": self.stage.value.hook}
+
+
+@dataclass(frozen=True, repr=False)
+class Subtracted(Decomposition):
+    """A DIFF Transformer's final weight: a term for each softmax map of the head."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -250,6 +270,7 @@ class _Cell:
         reach = self.weights.shape[1] if step.operation == "convolution" else 1
         rows = _rows(trace, layer, range(max(query - reach + 1, 0), query + 1))
         self.sources = rows[step.before or Stage.RAW]  # raw scores, that are made of none, read none
+        self.subtracted = rows.get(Stage.SOFTMAX_2)
         self.value = float(rows[step.after][head, -1, key])
         self.facts = (layer, step.after, head, query, key, self.value, step.before)
 
@@ -276,6 +297,8 @@ class _Cell:
             return Convolved(*self.facts, *self._sum(self._taps(window)), window)
         if self.operation == "nothing":
             return Passed(*self.facts, *self._sum([self._same_cell(self.head, 1.0)]))
+        if self.subtracted is not None:
+            return Subtracted(*self.facts, *self._sum(self._halves(self.subtracted)))
         size = self.weights.shape[1]
         group, target = divmod(self.head, size)
         weights = enumerate(self.weights[group, target].tolist(), start=group * size)
@@ -307,9 +330,19 @@ class _Cell:
             terms.append(Term(*cell, state, tap, source, tap * source))
         return terms
 
-    def _same_cell(self, head: int, weight: float) -> Term:
-        source = float(self.sources[head, -1, self.key])
+    def _same_cell(self, head: int, weight: float, sources: Tensor | None = None) -> Term:
+        source = float((self.sources if sources is None else sources)[head, -1, self.key])
         return Term(head, self.query, self.key, "inside", weight, source, weight * source)
+
+    def _halves(self, subtracted: Float[Tensor, "head row key"]) -> list[Term]:
+        attention: Any = self.trace.model.blocks[self.layer].attn
+        with torch.no_grad():
+            share = float(attention.subtracted_share().to(self.trace.model.dtype))
+        halves = (Stage.SOFTMAX, 1.0, self.sources), (Stage.SOFTMAX_2, -share, subtracted)
+        return [
+            Half(*vars(self._same_cell(self.head, weight, maps)).values(), stage)
+            for stage, weight, maps in halves
+        ]
 
     def _softmaxed(self) -> Decomposition:
         scores = self.sources[self.head, -1].double()
@@ -324,13 +357,15 @@ class _Cell:
 
     def _scored(self) -> Decomposition:
         qkv, config = self.trace.project(self.layer), self.trace.model.config
-        q = qkv.q[0, self.query, self.head].double()
-        k = qkv.k[0, self.key, self.head // (config.n_heads // config.n_kv_heads)].double()
+        width, second = config.d_rotary, self.facts[1] is Stage.RAW_2
+        own = slice(width, None) if second else slice(width)
+        q = qkv.q[0, self.query, self.head, own].double()
+        k = qkv.k[0, self.key, self.head // (config.n_heads // config.n_kv_heads), own].double()
         norms = float(q.norm()), float(k.norm())
         cosine = float(q @ k) / (norms[0] * norms[1]) if all(norms) else 0.0
-        products = tuple((q * k / config.d_head**0.5).tolist())
+        products = tuple((q * k / width**0.5).tolist())
         residual = _relative_error(self.value, products)
-        return Scored(*self.facts, (), residual, *norms, cosine, config.d_head, products)
+        return Scored(*self.facts, (), residual, *norms, cosine, width, products)
 
 
 def _rows(trace: Trace, layer: int, queries: range) -> dict[Stage, Float[Tensor, "head row column"]]:

@@ -92,8 +92,8 @@ class ModelConfig:
     """A decoder-only transformer with (or without) multi-token attention. Layers count from 0.
 
     `qkv_bias`, `out_bias`, `mlp_bias`: whether the projections of queries, keys and values, that of heads'
-    outputs, and all three of the MLP add a bias. `differential`: DIFF Transformer, whose heads have two halves
-    of queries and keys, `d_head / 2` wide, and values `d_head` wide (the group norm and the depth scale are
+    outputs, and all three of the MLP add a bias. `differential`: DIFF Transformer, whose heads have queries
+    and keys in two halves, `d_head / 2` wide, and values `d_head` wide (group norm and depth scale are
     options as elsewhere; the paper's has both). Raises `ConfigError` listing every value out of range.
     """
 
@@ -229,7 +229,9 @@ def _differential_problems(config: ModelConfig) -> list[str]:
             f"n_kv_heads is {config.n_kv_heads}; expected {config.n_heads}: differential heads share no keys"
         )
     if _is_size(config.d_head) and config.d_head % 4:
-        problems.append(f"d_head is {config.d_head}; differential heads have two even halves, a multiple of 4")
+        problems.append(
+            f"d_head is {config.d_head}; differential heads have two even halves, a multiple of 4"
+        )
     return problems
 
 

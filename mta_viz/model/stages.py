@@ -24,13 +24,15 @@ class StageInfo:
 
 
 class Stage(Enum):
-    """The stages in the order they are computed (paper section 3); the two second ones are DIFF Transformer's.
+    """The stages in the order they are computed (paper section 3); second ones are DIFF Transformer's.
 
     Its `RAW` and `SOFTMAX` are those of the first half of a head, its `PATTERN` is their signed difference.
     """
 
     RAW = StageInfo("raw", "hook_attn_scores", "raw", "raw scores q·k/√d", "score")
-    RAW_2 = StageInfo("raw2", "hook_attn_scores_2", "raw 2", "raw scores of the second half, q₂·k₂/√d", "score")
+    RAW_2 = StageInfo(
+        "raw2", "hook_attn_scores_2", "raw 2", "raw scores of the second half, q₂·k₂/√d", "score"
+    )
     KQ = StageInfo("kq", "hook_scores_kq", "kq", "after key-query conv", "score")
     MIX = StageInfo("mix", "hook_scores_mixed", "mix", "after head mixing", "score")
     SOFTMAX = StageInfo("sm", "hook_softmax", "sm", "softmax", "weight")

@@ -143,7 +143,7 @@ class RecipeSettings(RunSettings):
 
     @property
     def differential(self) -> bool:
-        """Whether the model is a DIFF Transformer: of half as many heads, twice as wide, as its paper has it."""
+        """Whether it is a DIFF Transformer, which has half as many heads, twice as wide."""
         return self.variant == "differential"
 
     def model_config(self) -> ModelConfig:

@@ -10,13 +10,20 @@ import pytest
 import torch
 from model_cases import Case, assert_hooks_close, random_case, visible
 
+from mta_viz.analysis.attention.decomposition import Half, decompose
+from mta_viz.analysis.cause.direct_effect import layer_effect
+from mta_viz.checkpoint.lingua import write_lingua
+from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.params import params_from_config
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.types import parameter_count, parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.errors import ConfigError
+from mta_viz.errors import CheckpointError, ConfigError
 from mta_viz.model.attention import Attention
+from mta_viz.model.interventions import PatchHead
+from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import capture, generate, operated, run_hooks
 
 IDS = [1, 5, 3, 9, 12, 0, 5, 3, 7, 2, 11]
 BLOCK: dict[str, Any] = {
@@ -95,10 +102,6 @@ def test_what_it_cannot_have_is_refused_at_once() -> None:
 
 
 def test_it_is_written_and_read_bit_for_bit_and_lingua_has_no_place_for_it(tmp_path: Path) -> None:
-    from mta_viz.checkpoint.lingua import write_lingua
-    from mta_viz.checkpoint.native import write_native
-    from mta_viz.errors import CheckpointError
-
     model = random_case(BLOCK).build()
     write_native(
         tmp_path / "a", model.config, model.state_dict(), tokenizer_name=None, tokenizer_path=None, dtype=None
@@ -115,3 +118,34 @@ def test_it_is_written_and_read_bit_for_bit_and_lingua_has_no_place_for_it(tmp_p
     settings.write_text(json.dumps(params))
     with pytest.raises(CheckpointError, match="lambda_q1"):
         read_checkpoint(tmp_path / "a")
+
+
+def test_cells_patches_slabs_and_generation_know_both_softmax_maps() -> None:
+    model = random_case(BLOCK).build()
+    trace = capture(model, IDS)
+    cache = model.run_with_cache(torch.tensor([IDS]))[1]
+    for stage in model.blocks[1].attn.stages:
+        torch.testing.assert_close(
+            trace.map(1, stage, 1, slice(9, 10), slice(0, 10)), cache[stage.hook_name(1)][0, 1, 9:10, :10]
+        )
+        why = decompose(trace, 1, stage, 1, 9, 4)
+        assert why.residual < 1e-5 and why.value == pytest.approx(
+            float(cache[stage.hook_name(1)][0, 1, 9, 4])
+        )
+    assert sorted((term.source_stage, term.weight > 0) for term in why.terms if isinstance(term, Half)) == [
+        ("hook_softmax", True),
+        ("hook_softmax_2", False),
+    ]
+    assert not is_distribution(Stage.PATTERN, model.config.kernels(1)) and is_distribution(
+        Stage.SOFTMAX_2, model.config.kernels(1)
+    )
+    effect = layer_effect(trace, 1, 9, 3)
+    assert effect.values.sum() == pytest.approx(float(effect.heads.sum()), rel=1e-4)
+    other = [*IDS[:4], 8, *IDS[5:]]
+    patched = operated(model, [PatchHead(1, 0, "sm2", tuple(other))], len(IDS))
+    there = run_hooks(model, other, ["blocks.1.attn.hook_softmax_2"])["blocks.1.attn.hook_softmax_2"][0]
+    torch.testing.assert_close(capture(patched, IDS).map(1, Stage.SOFTMAX_2, 0), there)
+    ids = generate(model, IDS, 3).ids
+    with torch.no_grad():
+        logits = model(torch.tensor([[*IDS, *ids]]))[0]
+    assert logits[len(IDS) - 1 : -1].argmax(-1).tolist() == list(ids)

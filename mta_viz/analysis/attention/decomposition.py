@@ -93,10 +93,7 @@ class Decomposition(Printed):
             "stage": self.stage.value.hook,
             "stage_before": self.stage_before and self.stage_before.value.hook,
             **{name: value for name, value in vars(self).items() if name not in left_out},
-            "terms": [
-                asdict(term) | ({"stage": term.stage.value.hook} if isinstance(term, Half) else {})
-                for term in self.terms
-            ],
+            "terms": [asdict(term) for term in self.terms],
         }
 
     def _sum_words(self) -> str:
@@ -121,7 +118,7 @@ class Decomposition(Printed):
             **{"key_token": pieces[self.key], "value": self.value, "residual": self.residual},
         }
         before = self.stage_before and self.stage_before.value.hook
-        terms = [{"source_stage": before} | term.row(tokens) for term in self.terms]
+        terms = [{"source_stage": getattr(t, "source_stage", before)} | t.row(tokens) for t in self.terms]
         rows: list[dict[str, object]] = [cell | made for made in terms or [self._made_of()]]
         return Table.of(rows[0], (tuple(row.values()) for row in rows))
 
@@ -171,13 +168,9 @@ class Mixed(Decomposition):
 
 @dataclass(frozen=True)
 class Half(Term):
-    """One of the two softmax maps that a DIFF Transformer's head subtracts; the weight is 1 or -lambda."""
+    """The cell in one of the two softmax maps of a DIFF Transformer's head; the weight is 1 or -lambda."""
 
-    stage: Stage
-
-    def row(self, tokens: Tokens) -> dict[str, object]:
-        """As of any term, with its own stage."""
-        return super().row(tokens) | {"source_stage": self.stage.value.hook}
+    source_stage: str  # its hook
 
 
 @dataclass(frozen=True, repr=False)
@@ -270,7 +263,7 @@ class _Cell:
         reach = self.weights.shape[1] if step.operation == "convolution" else 1
         rows = _rows(trace, layer, range(max(query - reach + 1, 0), query + 1))
         self.sources = rows[step.before or Stage.RAW]  # raw scores, that are made of none, read none
-        self.subtracted = rows.get(Stage.SOFTMAX_2)
+        self.second = rows.get(Stage.SOFTMAX_2)
         self.value = float(rows[step.after][head, -1, key])
         self.facts = (layer, step.after, head, query, key, self.value, step.before)
 
@@ -297,8 +290,8 @@ class _Cell:
             return Convolved(*self.facts, *self._sum(self._taps(window)), window)
         if self.operation == "nothing":
             return Passed(*self.facts, *self._sum([self._same_cell(self.head, 1.0)]))
-        if self.subtracted is not None:
-            return Subtracted(*self.facts, *self._sum(self._halves(self.subtracted)))
+        if self.second is not None:
+            return Subtracted(*self.facts, *self._sum(self._halves(self.second)))
         size = self.weights.shape[1]
         group, target = divmod(self.head, size)
         weights = enumerate(self.weights[group, target].tolist(), start=group * size)
@@ -334,15 +327,12 @@ class _Cell:
         source = float((self.sources if sources is None else sources)[head, -1, self.key])
         return Term(head, self.query, self.key, "inside", weight, source, weight * source)
 
-    def _halves(self, subtracted: Float[Tensor, "head row key"]) -> list[Term]:
+    def _halves(self, second: Float[Tensor, "head row key"]) -> list[Term]:
         attention: Any = self.trace.model.blocks[self.layer].attn
-        with torch.no_grad():
-            share = float(attention.subtracted_share().to(self.trace.model.dtype))
-        halves = (Stage.SOFTMAX, 1.0, self.sources), (Stage.SOFTMAX_2, -share, subtracted)
-        return [
-            Half(*vars(self._same_cell(self.head, weight, maps)).values(), stage)
-            for stage, weight, maps in halves
-        ]
+        share = float(attention.subtracted_share().detach().to(self.trace.model.dtype))
+        terms = self._same_cell(self.head, 1.0), self._same_cell(self.head, -share, second)
+        names = zip(terms, ("hook_softmax", "hook_softmax_2"), strict=True)
+        return [Half(*vars(term).values(), name) for term, name in names]
 
     def _softmaxed(self) -> Decomposition:
         scores = self.sources[self.head, -1].double()
@@ -357,15 +347,14 @@ class _Cell:
 
     def _scored(self) -> Decomposition:
         qkv, config = self.trace.project(self.layer), self.trace.model.config
-        width, second = config.d_rotary, self.facts[1] is Stage.RAW_2
-        own = slice(width, None) if second else slice(width)
+        own = slice(config.d_rotary, None) if self.facts[1] is Stage.RAW_2 else slice(config.d_rotary)
         q = qkv.q[0, self.query, self.head, own].double()
         k = qkv.k[0, self.key, self.head // (config.n_heads // config.n_kv_heads), own].double()
         norms = float(q.norm()), float(k.norm())
         cosine = float(q @ k) / (norms[0] * norms[1]) if all(norms) else 0.0
-        products = tuple((q * k / width**0.5).tolist())
+        products = tuple((q * k / config.d_rotary**0.5).tolist())
         residual = _relative_error(self.value, products)
-        return Scored(*self.facts, (), residual, *norms, cosine, width, products)
+        return Scored(*self.facts, (), residual, *norms, cosine, config.d_rotary, products)
 
 
 def _rows(trace: Trace, layer: int, queries: range) -> dict[Stage, Float[Tensor, "head row column"]]:

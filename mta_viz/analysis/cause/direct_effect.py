@@ -35,9 +35,10 @@ class DirectEffect:
     """What one layer's heads add to a logit after `position`, cell by cell; logit units, float32.
 
     `values[h, q, k]`: through the softmax cell of source head h at query `first_query` + q and key k, whose
-    weight is `softmax[h, q, k]` (of a DIFF Transformer the signed difference's); the last row is `position`, earlier ones are what its post-softmax
-    convolution reads. `heads[t]`: the sum over everything that reaches the output of target head t. Both
-    sum to `total`; `bias` is what the output projection's bias adds, which belongs to no head and no cell.
+    weight is `softmax[h, q, k]` (the cell of a DIFF Transformer's signed difference); the last row is
+    `position`, earlier ones are what its post-softmax convolution reads. `heads[t]`: the sum over everything
+    that reaches the output of target head t. Both sum to `total`; `bias` is what the output projection's
+    bias adds, which belongs to no head and no cell.
     """
 
     layer: int

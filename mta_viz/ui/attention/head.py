@@ -194,7 +194,7 @@ def _draw_terms(head: Head, why: Decomposition, name: str) -> None:
     hidden, before = len(why.terms) - len(terms), why.stage_before or Stage.RAW
 
     def follow(term: Term) -> None:
-        source = term.stage if isinstance(term, Half) else before
+        source = _stage_of(term) if isinstance(term, Half) else before
         pickers.go_to(head=term.head, query=term.query, key=term.key, stage=source.value.key)
 
     widths = {name: st.column_config.Column(width=70) for name in ("query", "key")}
@@ -212,9 +212,13 @@ def _row(head: Head, why: Decomposition, term: Term) -> dict[str, object]:
     if isinstance(why, Mixed):
         place = {"source head": head_label(term.head, head.page.numbering)}
     if isinstance(term, Half):
-        place = {"map": term.stage.value.long}
+        place = {"map": _stage_of(term).value.long}
     numbers = {"weight": term.weight, "value": term.source, "product": term.product}
     return place | {name: float(f"{value:.3g}") for name, value in numbers.items()}
+
+
+def _stage_of(half: Half) -> Stage:
+    return next(stage for stage in Stage if stage.value.hook == half.source_stage)
 
 
 def spans_of(page: Page) -> tuple[Span, ...]:

@@ -180,7 +180,7 @@ class StoredWeights:
 
     `unreadable` maps the key of a tensor that is there but of no use to the reason. `n_bytes` is the
     size of the weights' files on disk (other contents included). `notes` are to be told, and no faults;
-    `rotary` are tables that the settings give as well; `parts` counts the files of a
+    `tables` are what the settings give as well; `parts` counts the files of a
     tensor-parallel run, 0 of any other.
     """
 
@@ -189,7 +189,7 @@ class StoredWeights:
     n_bytes: int = 0
     unreadable: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    rotary: Mapping[str, StoredTensor] = field(default_factory=dict)
+    tables: Mapping[str, StoredTensor] = field(default_factory=dict)
     parts: int = 0
 
 

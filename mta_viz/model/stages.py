@@ -57,8 +57,10 @@ class Stage(Enum):
 
 def layer_stages(kernels: LayerKernels) -> tuple[Stage, ...]:
     """The stages a layer computes, in order. Raw, softmax and pattern exist in every layer."""
-    present = {Stage.KQ: kernels.pre, Stage.MIX: kernels.head_pre, Stage.SOFTMAX_KQ: kernels.post}
-    present |= dict.fromkeys((Stage.RAW_2, Stage.SOFTMAX_2), kernels.differential)
+    present: dict[Stage, object] = {
+        **{Stage.KQ: kernels.pre, Stage.MIX: kernels.head_pre, Stage.SOFTMAX_KQ: kernels.post},
+        **dict.fromkeys((Stage.RAW_2, Stage.SOFTMAX_2), kernels.differential),
+    }
     return tuple(stage for stage in Stage if stage not in present or present[stage])
 
 

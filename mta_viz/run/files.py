@@ -202,7 +202,12 @@ def _of_dump(dump: dumps.AttentionDump) -> SavedRun:
     """Ids are not the model's: equal tokens have equal ones. A token that the dump does not name is "?"."""
     heads, rows, _ = next(iter(dump.maps.values())).shape
     # the smallest model with such maps; it mixes heads, so that no row is taken for a distribution
-    sizes = {"n_layers": max(dump.maps) + 1, "n_heads": heads, "n_kv_heads": heads, "d_head": 2}
+    sizes: dict[str, Any] = {
+        "n_layers": max(dump.maps) + 1,
+        "n_heads": heads,
+        "n_kv_heads": heads,
+        "d_head": 2,
+    }
     sizes |= {"d_model": 2 * heads, "d_mlp": 1, "vocab_size": rows, "n_ctx": rows}
     config = ModelConfig(**sizes, mta=MTAOptions(head_post_linear=True))
     maps = {(layer, Stage.PATTERN): values for layer, values in dump.maps.items()}

@@ -332,7 +332,7 @@ class _Cell:
         share = float(attention.subtracted_share().detach().to(self.trace.model.dtype))
         terms = self._same_cell(self.head, 1.0), self._same_cell(self.head, -share, second)
         names = zip(terms, ("hook_softmax", "hook_softmax_2"), strict=True)
-        return [Half(*vars(term).values(), name) for term, name in names]
+        return [Half(**vars(term), source_stage=name) for term, name in names]
 
     def _softmaxed(self) -> Decomposition:
         scores = self.sources[self.head, -1].double()

@@ -10,8 +10,10 @@ import pytest
 import torch
 from model_cases import Case, assert_hooks_close, random_case, visible
 
+from mta_viz.analysis.attention.changes import layer_steps
 from mta_viz.analysis.attention.decomposition import Half, decompose
 from mta_viz.analysis.cause.direct_effect import layer_effect
+from mta_viz.analysis.compare.maps import stage_beside
 from mta_viz.checkpoint.lingua import write_lingua
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.params import params_from_config
@@ -133,6 +135,10 @@ def test_cells_patches_and_generation_know_both_softmax_maps() -> None:
     share = float(cache["blocks.1.attn.hook_lambda"][0, 1])
     assert halves == {"hook_softmax": 1.0, "hook_softmax_2": pytest.approx(-share)}
     assert [is_distribution(stage, kernels) for stage in (Stage.SOFTMAX_2, Stage.PATTERN)] == [True, False]
+    befores = {step.after: step.before for step in layer_steps(kernels)}
+    assert (befores[Stage.SOFTMAX_2], befores[Stage.PATTERN]) == (Stage.RAW_2, Stage.SOFTMAX)
+    beside = [stage_beside(model.config, 1, stage) for stage in (Stage.KQ, Stage.SOFTMAX_KQ, Stage.SOFTMAX_2)]
+    assert beside == [Stage.RAW, Stage.SOFTMAX, Stage.SOFTMAX_2]  # of an MTA model's stages, and its own
     effect = layer_effect(trace, 1, 9, 3)
     torch.testing.assert_close(effect.values.sum(), effect.heads.sum())
     other = (*IDS[:4], 8, *IDS[5:])

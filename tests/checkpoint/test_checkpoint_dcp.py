@@ -122,7 +122,7 @@ def test_a_hostile_piece_is_not_run(tmp_path: Path) -> None:
                 info.offset, info.length = place, len(content.getvalue())
 
     rewritten(folder, point_there)
-    assert "norm.weight: its piece in __0_0.distcp is damaged; copy the file again" in problems_of(folder)
+    assert "norm.weight: its piece in __0_0.distcp is damaged; copy it again" in problems_of(folder)
     assert not made.exists()
 
 

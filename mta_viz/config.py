@@ -57,17 +57,19 @@ class MTAOptions:
 class LayerKernels:
     """Shapes of the kernels one layer has; None where it has none.
 
-    `pre`, `post`: [head, c_q, c_k]. `head_pre`, `head_post`: [group, target, source].
+    `pre`, `post`: [head, c_q, c_k]. `head_pre`, `head_post`: [group, target, source]. `differential`: it has
+    none, and subtracts two softmax maps.
     """
 
     pre: tuple[int, int, int] | None = None
     post: tuple[int, int, int] | None = None
     head_pre: tuple[int, int, int] | None = None
     head_post: tuple[int, int, int] | None = None
+    differential: bool = False
 
     @property
     def any(self) -> bool:
-        """Whether the layer differs from plain softmax attention in its weights."""
+        """Whether the layer has any of the four."""
         return any((self.pre, self.post, self.head_pre, self.head_post))
 
 
@@ -90,7 +92,9 @@ class ModelConfig:
     """A decoder-only transformer with (or without) multi-token attention. Layers count from 0.
 
     `qkv_bias`, `out_bias`, `mlp_bias`: whether the projections of queries, keys and values, that of heads'
-    outputs, and all three of the MLP add a bias. Raises `ConfigError` listing every value out of range.
+    outputs, and all three of the MLP add a bias. `differential`: DIFF Transformer, whose heads have queries
+    and keys in two halves, `d_head / 2` wide, and values `d_head` wide (group norm and depth scale are
+    options as elsewhere; the paper's has both). Raises `ConfigError` listing every value out of range.
     """
 
     d_model: int
@@ -109,15 +113,18 @@ class ModelConfig:
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
+    differential: bool = False
 
     def __post_init__(self) -> None:
-        problems = [*_size_problems(self), *_mta_problems(self)]
+        problems = [*_size_problems(self), *_mta_problems(self), *_differential_problems(self)]
         if problems:
             raise ConfigError(problems)
 
     @property
     def variant(self) -> Variant:
         """`mta` with any key-query kernel, `talking_heads` with head mixing only."""
+        if self.differential:
+            return "differential"
         layers = [self.kernels(layer) for layer in range(self.n_layers)]
         if any(kernels.pre or kernels.post for kernels in layers):
             return "mta"
@@ -132,7 +139,12 @@ class ModelConfig:
         whole = (1, heads, heads)
         group = heads if mta.head_post_linear else mta.head_post_group
         head_post = (heads // group, group, group) if group else None
-        return LayerKernels(pre, post, whole if mta.head_pre else None, head_post)
+        return LayerKernels(pre, post, whole if mta.head_pre else None, head_post, self.differential)
+
+    @property
+    def d_rotary(self) -> int:
+        """Width of one query vector or key vector, over which rotary angles and the scores' root go."""
+        return self.d_head // 2 if self.differential else self.d_head
 
     def key_pad_left(self, key_size: int) -> int:
         """Column b of the own key in a kernel `key_size` wide: keys reach that far back."""
@@ -203,6 +215,23 @@ def _mta_problems(config: ModelConfig) -> list[str]:
         problems.append(f"mta_layers is {list(layers)}; expected whole numbers, counted from 0")
     if mta.gate not in (None, "1d", "dd"):
         problems.append(f"gate is {mta.gate!r}; expected None, '1d' or 'dd'")
+    return problems
+
+
+def _differential_problems(config: ModelConfig) -> list[str]:
+    if not config.differential:
+        return []
+    mta, problems = config.mta, []
+    if mta.pre_kernel or mta.post_kernel or mta.head_pre or mta.head_post_group or mta.head_post_linear:
+        problems.append("differential attention has no kernels and no head mixing; expected use_mta false")
+    if config.n_kv_heads != config.n_heads:
+        problems.append(
+            f"n_kv_heads is {config.n_kv_heads}; expected {config.n_heads}: differential heads share no keys"
+        )
+    if _is_size(config.d_head) and config.d_head % 4:
+        problems.append(
+            f"d_head is {config.d_head}; differential heads have two even halves, a multiple of 4"
+        )
     return problems
 
 

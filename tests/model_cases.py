@@ -23,7 +23,16 @@ from mta_viz.checkpoint.types import Checkpoint, Source, StoredWeights, stored_i
 from mta_viz.model.transformer import HookedMTA, build_model
 
 FIXTURES = ("mta_full", "mta_headgroups2", "mta_toy", "talking_heads", "baseline")
-MAPS = ("attn_scores", "scores_kq", "scores_mixed", "softmax", "softmax_kq", "pattern")
+MAPS = (
+    "attn_scores",
+    "scores_kq",
+    "scores_mixed",
+    "softmax",
+    "softmax_kq",
+    "pattern",
+    "attn_scores_2",
+    "softmax_2",
+)
 
 LLAMA3 = {
     "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

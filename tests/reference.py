@@ -23,7 +23,7 @@ MODEL_DEFAULTS: dict[str, Any] = {
     "dim": 512, "n_layers": 8, "n_heads": None, "head_dim": None, "n_kv_heads": None,
     "ffn_dim_multiplier": None, "multiple_of": 256, "norm_eps": 1e-5, "rope_theta": 10000.0,
     "max_seqlen": 1024, "weight_tying": False, "vocab_size": -1,
-    "rope_scaling": None, "qkv_bias": False, "out_bias": False, "mlp_bias": False,
+    "rope_scaling": None, "qkv_bias": False, "out_bias": False, "mlp_bias": False, "differential": False,
 }  # fmt: skip
 MTA_DEFAULTS: dict[str, Any] = {
     "use_mta": False, "query_kernel_size": 1, "key_kernel_size": 1, "pad_key": "both", "mta_layers": None,
@@ -31,6 +31,7 @@ MTA_DEFAULTS: dict[str, Any] = {
     "group_norm": False, "layer_norm_rescale": False, "curse_norm": False, "pre_sm_linear_head": False,
     "post_sm_linear_head": False, "add_gating": False, "gate_1d": True,
 }  # fmt: skip
+LAMBDAS = [f"attention.lambda_{name}" for name in ("q1", "k1", "q2", "k2")]  # of DIFF Transformer
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def parameter_shapes(model: Mapping[str, Any]) -> dict[str, Shape]:
         block = (
             _attention_shapes(s, mta, layer)
             | _bias_shapes(s, opts)
+            | {name: (s.d_head // 2,) for name in LAMBDAS if opts["differential"]}
             | {
                 "feed_forward.w1.weight": (s.d_mlp, s.d_model),
                 "feed_forward.w3.weight": (s.d_mlp, s.d_model),
@@ -194,6 +196,8 @@ def _attention(model: Mapping[str, Any], w: Weights, h: Array, layer: int, out: 
     q = _linear(w, "attention.wq", h).reshape(len(h), s.heads, s.d_head)
     k = _linear(w, "attention.wk", h).reshape(len(h), s.kv_heads, s.d_head)
     v = _linear(w, "attention.wv", h).reshape(len(h), s.kv_heads, s.d_head)
+    if opts["differential"]:
+        return _differential_attention(opts, mta, w, (q, k, v), layer, out)
     turns = [turn_per_position(opts, i, s.d_head) for i in range(s.d_head // 2)]
     rot_q, rot_k = rotate(q, turns), rotate(k, turns)
     vectors = {"hook_q": q, "hook_k": k, "hook_v": v, "hook_rot_q": rot_q, "hook_rot_k": rot_k}
@@ -204,6 +208,35 @@ def _attention(model: Mapping[str, Any], w: Weights, h: Array, layer: int, out: 
     z = out[here + "hook_z"] = np.stack([pattern[i] @ v[:, kv_head[i]] for i in range(s.heads)], axis=1)
     z = _norm_and_gate(mta, w, z, layer, out)
     return _linear(w, "attention.wo", z.reshape(len(h), -1))
+
+
+def _differential_attention(
+    opts: Mapping[str, Any], mta: Mapping[str, Any], w: Weights, qkv: tuple[Array, ...], layer: int,
+    out: dict[str, Array],
+) -> Array:  # fmt: skip
+    """Ye et al. 2024: q and k of `heads` heads are 2 x heads sub-heads of half the width.
+
+    Sub-heads 2i and 2i + 1 are head i's two softmax maps, whose difference weights its values.
+    """
+    n, heads, width = qkv[0].shape
+    here, d, past = f"blocks.{layer}.attn.", width // 2, causal(n)
+    sub_q, sub_k = (part.reshape(n, 2 * heads, d) for part in qkv[:2])
+    turns = [turn_per_position(opts, i, d) for i in range(d // 2)]
+    rot_q, rot_k = rotate(sub_q, turns), rotate(sub_k, turns)
+    scores = np.stack([rot_q[:, i] @ rot_k[:, i].T / math.sqrt(d) for i in range(2 * heads)])
+    maps = np.stack([softmax(np.where(past, score[None], -np.inf))[0] for score in scores])
+    q1, k1, q2, k2 = (w[name] for name in LAMBDAS)
+    share = math.exp(sum(q1 * k1)) - math.exp(sum(q2 * k2)) + 0.8 - 0.6 * math.exp(-0.3 * layer)
+    pattern = np.stack([maps[2 * i] - share * maps[2 * i + 1] for i in range(heads)])
+    z = np.stack([pattern[i] @ qkv[2][:, i] for i in range(heads)], axis=1)
+    values = {
+        "q": qkv[0], "k": qkv[1], "v": qkv[2], "rot_q": rot_q.reshape(n, heads, width),
+        "rot_k": rot_k.reshape(n, heads, width), "attn_scores": scores[0::2], "attn_scores_2": scores[1::2],
+        "softmax": maps[0::2], "softmax_2": maps[1::2], "lambda": np.full(heads, share), "pattern": pattern,
+        "z": z,
+    }  # fmt: skip
+    out |= {f"{here}hook_{name}": value for name, value in values.items()}
+    return _linear(w, "attention.wo", _norm_and_gate(mta, w, z, layer, out).reshape(n, -1))
 
 
 def _weights(mta: Mapping[str, Any], w: Weights, scores: Array, layer: int, out: dict[str, Array]) -> Array:

@@ -1,14 +1,16 @@
 """What the reference writes beside its checkpoints for pictures: dumps of kernels, and of attention maps.
 
-A dump of kernels opens as a model without weights; of attention dumps only what they are is told. Both are
+A dump of kernels opens as a model without weights; attention dumps are read as maps, with limits. Both are
 torch's files, recognised by their names and by what they hold.
 """
 
 import re
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.checkpoint import door, native, types
@@ -16,7 +18,7 @@ from mta_viz.checkpoint.files import PARAMS, beside, read_params
 from mta_viz.checkpoint.params import Parsed, parse_params
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import CheckpointError, ConfigError
-from mta_viz.printed import printable
+from mta_viz.printed import printable, size_text
 
 LIMITS = (
     "final weights alone, and zeros in layers without kernels or mixing",
@@ -24,6 +26,7 @@ LIMITS = (
     "from the second batch on the file of tokens may be another prompt's",
     "of several packed prompts only the first is whole",
 )
+_MOST = 4 * door.GIB
 _NAME = re.compile(r".*kernel.*\.(?:pt|pth)")
 _LAYER = re.compile(r"Layer ([1-9]\d{0,3})")  # the reference counts from 1
 _ATTENTION = re.compile(r"attn_dump\.(\d{2,4})\.\d+")
@@ -42,14 +45,14 @@ def _kernels(file: Path) -> dict[int, Tensor]:
         return {}
     named = loaded if isinstance(loaded, dict) else {}
     numbers = [_LAYER.fullmatch(key) if isinstance(key, str) else None for key in named]
-    if not all(numbers) or not all(map(_is_kernel, named.values())):
+    if not all(numbers) or not all(map(_is_whole, named.values())):
         return {}
     return {
         int(number[1]) - 1: kernel for number, kernel in zip(numbers, named.values(), strict=True) if number
     }
 
 
-def _is_kernel(value: object) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, Tensor) and value.ndim == 4 and types.has_every_value(value)
 
 
@@ -95,29 +98,93 @@ def _beside(file: Path) -> ModelConfig | None:
     return None if parsed is None or parsed.problems else parsed.config
 
 
+@dataclass(frozen=True)
+class AttentionDump:
+    """One batch: the final weights by layer, and the first prompt's tokens, one a row, as the file has them.
+
+    No tokens where the file has fewer of them than the maps have rows.
+    """
+
+    maps: Mapping[int, Float[Tensor, "head query key"]]
+    words: tuple[str, ...]
+
+
+def is_attention(folder: Path) -> bool:
+    """Whether it is a folder of attention dumps, or one of its batches."""
+    return bool(_batches(folder))
+
+
+def find_attention(roots: Iterable[Path]) -> tuple[Path, ...]:
+    """The folders of dumps among the roots and what lies directly in them."""
+    there = [folder for root in roots if root.is_dir() for folder in (root, *sorted(root.iterdir()))]
+    return tuple(folder for folder in there if is_attention(folder))
+
+
+def read_attention(folder: Path) -> AttentionDump:
+    """The first batch of a folder of dumps, or that batch. Raises CheckpointError for what cannot be read."""
+    batch, files = next(iter(_batches(folder).items()))
+    mapped = {layer: _map(file)[0] for layer, file in sorted(files.items())}
+    shapes = {tuple(value.shape) for value in mapped.values()}
+    if len(shapes) > 1:
+        listed = ", ".join(str(list(shape)) for shape in sorted(shapes)[:3])
+        raise CheckpointError([f"its maps have the shapes {listed}; expected one"], printable(batch))
+    if (n_bytes := 4 * sum(value.numel() for value in mapped.values())) > _MOST:
+        sizes = f"{size_text(n_bytes)}; at most {size_text(_MOST)} are opened"
+        raise CheckpointError([f"its maps take {sizes}: take some layers' files away"], printable(batch))
+    maps = {layer: value.float().clone() for layer, value in mapped.items()}
+    return AttentionDump(maps, _first_prompt(batch / "output_tokens", next(iter(shapes))[1]))
+
+
+def _first_prompt(file: Path, count: int) -> tuple[str, ...]:
+    try:
+        first = door.load_torch(file)[0][:count]
+    except Exception:  # it is not there, or damaged: the maps are shown without tokens
+        return ()
+    return tuple(first) if len(first) == count and all(isinstance(word, str) for word in first) else ()
+
+
+def _batches(folder: Path) -> dict[Path, dict[int, Path]]:
+    """Of each batch its files by layer, the first rank's."""
+    if not folder.is_dir():
+        return {}
+    numbered = (entry for entry in folder.iterdir() if entry.name.isdecimal() and entry.is_dir())
+    batches: dict[Path, dict[int, Path]] = {}
+    for batch in (folder, *sorted(numbered, key=lambda entry: int(entry.name))):
+        for file in sorted(batch.iterdir()):
+            if number := _ATTENTION.fullmatch(file.name):
+                batches.setdefault(batch, {}).setdefault(int(number[1]), file)
+    return batches
+
+
+def _map(file: Path) -> Float[Tensor, "one head query key"]:
+    try:
+        value = door.load_torch(file)
+        if _is_whole(value) and len(value) == 1 and value.is_floating_point() and _is_causal(value):
+            return value
+    except Exception:  # torch raises many kinds for a damaged file
+        pass
+    raise CheckpointError(
+        ["it is no causal attention map [1, head, query, key]; copy it again"], printable(file)
+    )
+
+
+def _is_causal(maps: Tensor) -> bool:
+    return maps.shape[2] == maps.shape[3] and not bool(maps.triu(1).any())
+
+
 def describe_attention(path: Path) -> dict[str, Any] | None:
     """What a folder of attention dumps holds, or one of its batches: maps by layer, and their limits.
 
     None for anything else. Raises CheckpointError for maps that cannot be read.
     """
-    if not path.is_dir():
+    batches = _batches(path)
+    if not batches:
         return None
-    numbered = sorted(entry for entry in path.iterdir() if entry.name.isdecimal() and entry.is_dir())
-    entries = [entry for batch in (path, *numbered) for entry in sorted(batch.iterdir())]
-    named = {entry: number for entry in entries if (number := _ATTENTION.fullmatch(entry.name))}
-    files = list(named)
-    if not files:
-        return None
-    try:
-        first = door.load_torch(files[0])
-        _, heads, queries, keys = first.shape
-    except Exception as error:  # torch raises many kinds for a damaged file
-        problem = "it is no attention map [1, head, query, key]; copy it again"
-        raise CheckpointError([problem], printable(files[0])) from error
+    _, heads, queries, keys = _map(next(iter(next(iter(batches.values())).values()))).shape
     return {
         "format": "attention dump",
-        "batches": len({file.parent for file in files}),
-        "layers": sorted({int(number[1]) for number in named.values()}),
+        "batches": len(batches),
+        "layers": sorted({layer for files in batches.values() for layer in files}),
         "n_heads": heads,
         "map": [queries, keys],
         "limits": list(LIMITS),

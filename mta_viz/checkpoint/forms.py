@@ -1,8 +1,8 @@
 """What a file's tensors tell by their names: wrappers, files of other programs, tables the settings give.
 
-Of tables of rotary angles the values are read: they must be those that the settings give, and are then
-not needed. Knows the forms in which programs keep them: frequencies of pairs, complex turns, matrices,
-cosines, sines. Of all else it looks at names, shapes and dtypes alone.
+Of tables of rotary angles and of masks the values are read: they must be those that the settings give, and
+are then not needed. Knows the forms in which programs keep angles: frequencies of pairs, complex turns,
+matrices, cosines, sines. Of all else it looks at names, shapes and dtypes alone.
 """
 
 import re
@@ -32,6 +32,10 @@ _ROTARY = re.compile(
     r"(?:^|\.)(?:rope|rope_embeddings|rotary|rotary_emb)\.(?:freqs|freqs_cis|inv_freq|cos|sin|cos_cached|"
     r"sin_cached|cache)$|(?:^|\.)(?:freqs_cis|inv_freq)$"
 )
+_MASK = re.compile(
+    r"(?:^|\.)(?:attn|attention|self_attn)\.bias$|(?:^|\.)(?:masked_bias|causal_mask|(?:attn_|attention_)?mask|tril)$"
+)
+_HIDDEN = -1e3  # what is added to a score that is masked is below
 _LORA = re.compile(r"(?:^|\.)(?:lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector)(?:\.|$)")
 _HUGGING_FACE = re.compile(r"(?:^|\.)(?:self_attn\.[qkvo]_proj|embed_tokens|mlp\.(?:gate|up|down)_proj)\.")
 _LINGUA = re.compile(r"(?:^|\.)(?:attention\.w[qkvo]|tok_embeddings|feed_forward\.w[123])\.")
@@ -60,7 +64,8 @@ def plain(weights: StoredWeights, embedding: str) -> StoredWeights:
     named, notes, problems = _own_names(weights, embedding)
     tensors = {name: weights.tensors[key] for name, key in named.items() if key in weights.tensors}
     unreadable = {name: weights.unreadable[key] for name, key in named.items() if key in weights.unreadable}
-    cause = _cause(weights, tensors, unreadable, embedding) if weights.tensors or unreadable else None
+    masks = {name: tensors.pop(name) for name in list(tensors) if _MASK.search(name)}
+    cause = _cause(weights, tensors, unreadable, embedding) if tensors or unreadable else None
     if cause is not None:
         return StoredWeights({}, (cause,), weights.n_bytes)
     for name, tensor in list(tensors.items()):
@@ -71,13 +76,15 @@ def plain(weights: StoredWeights, embedding: str) -> StoredWeights:
     if rotary:
         compared = "compared with them when the model is read"
         notes.append(f"{_listed(rotary)} left out, since the settings give rotary angles; {compared}")
+    if masks:
+        notes.append(f"{_listed(masks)} left out, since attention is causal; compared when the model is read")
     return replace(
         weights,
         tensors=tensors,
         problems=(*weights.problems, *problems),
         unreadable=unreadable,
         notes=(*weights.notes, *notes),
-        rotary=rotary,
+        tables=rotary | masks,
     )
 
 
@@ -172,14 +179,17 @@ def _listed(names: Iterable[str]) -> str:
 _MOST_ROWS = 4096  # positions that are compared; of longer tables some, evenly spread
 
 
-def rotary_problems(config: ModelConfig, tables: Mapping[str, StoredTensor], settings: str) -> list[str]:
-    """One line for each table with other angles than `config` has, saying which; `settings` is their file."""
-    turns = config.rope_theta ** (-np.arange(0, config.d_head, 2) / config.d_head)
+def table_problems(config: ModelConfig, tables: Mapping[str, StoredTensor], settings: str) -> list[str]:
+    """One line for each table that is not what `config` gives, saying how; `settings` is its file."""
+    turns = config.rope_theta ** (-np.arange(0, config.d_rotary, 2) / config.d_rotary)
     if config.rope_scaling:
-        turns = turns / slowdowns(config.rope_scaling, config.d_head, config.rope_theta)
+        turns = turns / slowdowns(config.rope_scaling, config.d_rotary, config.rope_theta)
     problems: list[str] = []
     for name, stored in tables.items():
         try:
+            if _MASK.search(name):
+                problems += _mask_problems(name, stored.read())
+                continue
             differs = _difference(name.rpartition(".")[2], stored.read(), turns)
         except CheckpointError as error:
             problems += error.problems
@@ -188,6 +198,26 @@ def rotary_problems(config: ModelConfig, tables: Mapping[str, StoredTensor], set
             given = f"{name} holds other rotary angles than {settings} gives: {differs}"
             problems.append(f"{given}; correct rope_theta or the head width there")
     return problems
+
+
+def _mask_problems(name: str, table: Tensor) -> list[str]:
+    """What of a mask is not causal: each query sees the keys up to its own, and no later one."""
+    start, size = f"{name} is no causal mask, which alone is supported", table.shape[-1] if table.ndim else 1
+    if name.endswith("masked_bias") and table.numel() == 1 and float(table) < _HIDDEN:
+        return []
+    if table.ndim < 2 or table.numel() != size**2 or table.shape[-2] != size:
+        return [f"{start}: its shape is {list(table.shape)}, expected [n, n]"]
+    mask = table.reshape(size, size)
+    sees = mask == mask[0, 0]
+    wrong = (sees != torch.ones_like(sees).tril()).nonzero()
+    if len(wrong):
+        query, key = wrong[0].tolist()
+        does = f"hides key {key} from" if key <= query else f"shows key {key} to"
+        return [f"{start}: it {does} query {query}"]
+    shown, hidden = float(mask[0, 0]), mask[~sees].double()
+    if bool((hidden == 1 - shown).all()) or (shown == 0 and bool((hidden < _HIDDEN).all())):
+        return []
+    return [f"{start}: of later keys it holds {float(hidden.max()):g}, of others {shown:g}"]
 
 
 def _difference(kind: str, table: Tensor, turns: np.ndarray) -> str | None:

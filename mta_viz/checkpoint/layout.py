@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mta_viz.checkpoint.types import (
     FLOATS,
+    LAMBDAS,
     Conversion,
     StoredTensor,
     StoredWeights,
@@ -73,6 +74,7 @@ BLOCK_KEYS: dict[str, tuple[str, Layout]] = {
     "attn.kernel_post": ("attention.mta_kernel_after_sm", KERNEL),
     "attn.head_pre": ("attention.wpsm.weight", MATRIX),
     "attn.group_norm": ("attention.subln.weight", SAME),
+    **{f"attn.{name}": (f"attention.{name}", SAME) for name in LAMBDAS},
     # of biases Lingua's own models have the gate's alone
     **{
         f"{ours}.{end}": (f"{theirs}.{end}", SAME)
@@ -357,6 +359,7 @@ def _flag_hints(shapes: _Shapes, stored: Mapping[str, StoredTensor]) -> dict[str
         "qkv_bias": "wq.bias" in shapes.by_key,
         "out_bias": "wo.bias" in shapes.by_key,
         "mlp_bias": "feed_forward.w1.bias" in shapes.by_key,
+        "differential": "lambda_q1" in shapes.by_key,
     }
 
 

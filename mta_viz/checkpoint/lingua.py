@@ -20,7 +20,7 @@ from torch import Tensor
 from mta_viz.checkpoint import door, types
 from mta_viz.checkpoint.files import TokenizerFile, beside, copied_tokenizer, write_model
 from mta_viz.checkpoint.layout import to_file
-from mta_viz.checkpoint.params import BIASES
+from mta_viz.checkpoint.params import BEYOND_LINGUA
 from mta_viz.checkpoint.pickles import ForeignError, TooLargeError, check_pickle
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
@@ -145,7 +145,7 @@ def write_lingua(folder: Path, checkpoint: types.Checkpoint, *, overwrite: bool 
 
 def _beyond_lingua(config: ModelConfig) -> list[str]:
     remedy = "which Lingua's format has no place for; write the project's own (model.safetensors)"
-    names = [name for name in (*BIASES, "rope_scaling") if getattr(config, name)]
+    names = [name for name in (*BEYOND_LINGUA, "rope_scaling") if getattr(config, name)]
     return [f"it has {name} {getattr(config, name)}, {remedy}" for name in names]
 
 
@@ -203,9 +203,9 @@ class _Unpickler(pickle.Unpickler):
 
 @dataclass(frozen=True)
 class Piece:
-    """One rank's rows of a tensor, from `start` on: `length` bytes at `offset` of `file`."""
+    """One rank's part of a tensor, from `start` of each axis on: `length` bytes at `offset` of `file`."""
 
-    start: int
+    start: tuple[int, ...]
     shape: tuple[int, ...]
     file: str
     offset: int
@@ -214,7 +214,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class CutTensor:
-    """A tensor over all ranks: full shape, dtype, and its non-empty pieces in the order of their rows."""
+    """A tensor over all ranks: full shape, dtype, and its non-empty pieces, which fill it as a grid."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -276,24 +276,30 @@ def _cut_tensor(name: str, entry: Any, stored: dict[Any, Record]) -> CutTensor:
         offsets, sizes = _offsets(chunk["offsets"]), _offsets(chunk["sizes"])
         if 0 in sizes:  # a rank without rows
             continue
-        if len(sizes) != len(shape) or any(offsets[1:]) or sizes[1:] != shape[1:]:
-            raise CheckpointError([f"{name} is cut along a dimension other than 0, which is not supported"])
+        if not len(offsets) == len(sizes) == len(shape):
+            raise CheckpointError([f"{name} has a piece with other axes than {list(shape)}"])
         piece = _piece(name, offsets, sizes, stored)
         if (claimed := prod(sizes) * state[0].itemsize) > piece.length:
             raise CheckpointError(
                 [f"{name} claims {size_text(claimed)} in a piece of {size_text(piece.length)}"]
             )
         pieces.append(piece)
-    pieces.sort(key=lambda piece: piece.start)
-    row = 0  # the pieces must follow one another from row 0 to the last, without gap or overlap
-    for piece in pieces:
-        if piece.start != row:
-            raise CheckpointError([f"{name}: its pieces leave out or repeat rows near row {row}"])
-        row += piece.shape[0] if piece.shape else 1
-    if row != (shape[0] if shape else 1):
-        missing = "is a .distcp file missing?"
-        raise CheckpointError([f"{name}: its pieces hold {row} rows of {shape[0]}; {missing}"])
+    _check_grid(name, shape, pieces)
     return CutTensor(shape, state[0], tuple(pieces))
+
+
+def _check_grid(name: str, shape: tuple[int, ...], pieces: list[Piece]) -> None:
+    """Pieces must fill the tensor as a grid, without gap or overlap, cut along whichever axes."""
+    fault, cells = f"{name}: a .distcp file is missing, or pieces repeat", 0 if 0 in shape else 1
+    for axis, length in enumerate(shape if cells else ()):
+        starts = sorted({piece.start[axis] for piece in pieces}) or [length]
+        ends = dict(zip(starts, [*starts[1:], length], strict=True))
+        wrong = [at for at, size in {(p.start[axis], p.shape[axis]) for p in pieces} if at + size != ends[at]]
+        if wrong or starts[0] != 0:
+            raise CheckpointError([f"{fault}: see {min(wrong, default=0):,} of {length:,} along axis {axis}"])
+        cells *= len(starts)
+    if not cells == len(pieces) == len({piece.start for piece in pieces}):
+        raise CheckpointError([f"{fault}: {len(pieces)} are there, expected a grid of {cells}"])
 
 
 def _piece(name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], stored: dict[Any, Record]) -> Piece:
@@ -310,7 +316,7 @@ def _piece(name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], stored: 
     if not (whole and 0 <= offset <= _LARGEST and 0 < length <= _LARGEST):
         numbers = f"offset {short_repr(offset)} of length {short_repr(length)}"
         raise CheckpointError([f"{name} has a piece at {numbers}"])
-    return Piece(offsets[0] if offsets else 0, sizes, place.name, offset, length)
+    return Piece(offsets, sizes, place.name, offset, length)
 
 
 def _offsets(value: Any) -> tuple[int, ...]:
@@ -378,17 +384,17 @@ def _file_problems(folder: Path, cut: Mapping[str, CutTensor]) -> list[str]:
 
 
 def _read(folder: Path, key: str, tensor: CutTensor) -> Tensor:
-    parts = []
+    whole = torch.empty(tensor.shape, dtype=tensor.dtype)
     for piece in tensor.pieces:
         try:
             with door.opened(folder / piece.file) as opened:
                 opened.seek(piece.offset)
                 value = door.load_torch(opened.read(piece.length))
         except Exception as error:  # torch raises many kinds for damaged bytes
-            problem = f"{key}: its piece in {piece.file} is damaged; copy the file again"
-            raise CheckpointError([problem]) from error
+            raise CheckpointError([f"{key}: its piece in {piece.file} is damaged; copy it again"]) from error
         fits = isinstance(value, Tensor) and (tuple(value.shape), value.dtype) == (piece.shape, tensor.dtype)
         if not fits or not types.has_every_value(value):
             raise CheckpointError([f"{key}: its piece in {piece.file} is not the tensor .metadata describes"])
-        parts.append(value.detach())
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+        place = tuple(slice(at, at + size) for at, size in zip(piece.start, piece.shape, strict=True))
+        whole[place] = value.detach()
+    return whole

@@ -15,7 +15,7 @@ from mta_viz.printed import printable
 
 LARGEST = 2**31 - 1
 # What Lingua's models have none of, and its files no field for: `ModelConfig`'s, and the fields of the rule.
-BIASES = ("qkv_bias", "out_bias", "mlp_bias")
+BEYOND_LINGUA = ("qkv_bias", "out_bias", "mlp_bias", "differential")
 SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
@@ -270,7 +270,7 @@ def _sizes(model: FieldReader, vocab_size: int | None) -> dict[str, Any]:
         "rope_theta": model.positive("rope_theta", 10000.0),
         "tied": model.flag("weight_tying"),
         "rope_scaling": _rope_scaling(model),
-        **{name: model.flag(name) for name in BIASES},
+        **{name: model.flag(name) for name in BEYOND_LINGUA},
     }
 
 
@@ -363,7 +363,7 @@ def params_from_config(
         "sliding_window": None,
         "mta": write_mta_block(config),
     }
-    model |= {name: True for name in BIASES if getattr(config, name)}
+    model |= {name: True for name in BEYOND_LINGUA if getattr(config, name)}
     if config.rope_scaling:
         values = vars(config.rope_scaling).values()
         model["rope_scaling"] = {"rope_type": "llama3", **dict(zip(SCALING, values, strict=True))}

@@ -145,8 +145,9 @@ def check_pickle(content: bytes | BufferedReader | BytesIO, most: int = MOST_STE
                 raise TooLargeError("it holds a key made of too many values")
             total = min(sum([size[0] for size in taken]), 2 * MOST_HASHED)
             if name in _GROWING:
-                taken[0][0] = total
-                stack.append(taken[0])
+                grown = [0] if taken[0] is _ONE else taken[0]  # constants are one list for all pickles
+                grown[0] = total
+                stack.append(grown)
             elif opcode.stack_after:
                 stack.append([1 + total])
 

@@ -23,7 +23,7 @@ from mta_viz.checkpoint import (
     types,
 )
 from mta_viz.checkpoint.files import PARAMS, beside, read_params
-from mta_viz.checkpoint.forms import rotary_problems
+from mta_viz.checkpoint.forms import table_problems
 from mta_viz.checkpoint.hub import MISSING, WORD
 from mta_viz.checkpoint.locate import (
     LOOKED_FOR,
@@ -94,7 +94,7 @@ def read_checkpoint(
     found = _inspect(location, settings, open_tokenizer=True, given=tokenizer, vocab_size=None)
     config = found.checked()
     try:
-        if problems := rotary_problems(config, found.weights.rotary, kind.words.settings):
+        if problems := table_problems(config, found.weights.tables, kind.words.settings):
             raise CheckpointError(problems)
         tensors, entries = found.weights.tensors, kind.entries(config)
         state_dict = layout.read_parameters(config, tensors, progress, entries, kind.words, conversion)

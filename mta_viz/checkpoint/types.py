@@ -18,6 +18,8 @@ from mta_viz.config import ModelConfig
 from mta_viz.tokenizers.base import Tokenizer
 
 Format = Literal["lingua", "dcp", "native", "kernels", "adapter", "params", "huggingface", "gguf"]
+# DIFF Transformer's vectors, by the names that its public code gives them
+LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -124,6 +126,7 @@ def _block_shapes(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]
         "attn.head_pre": kernels.head_pre,
         "attn.head_post": kernels.head_post,
         "attn.group_norm": (config.d_head,) if config.mta.group_norm else None,
+        **dict.fromkeys(map("attn.{}".format, LAMBDAS), (config.d_rotary,) if config.differential else None),
         "attn.gate.weight": gate,
         "attn.gate.bias": gate[:1] if gate else None,
     }
@@ -177,7 +180,7 @@ class StoredWeights:
 
     `unreadable` maps the key of a tensor that is there but of no use to the reason. `n_bytes` is the
     size of the weights' files on disk (other contents included). `notes` are to be told, and no faults;
-    `rotary` are tables that the settings give as well; `parts` counts the files of a
+    `tables` are what the settings give as well; `parts` counts the files of a
     tensor-parallel run, 0 of any other.
     """
 
@@ -186,7 +189,7 @@ class StoredWeights:
     n_bytes: int = 0
     unreadable: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    rotary: Mapping[str, StoredTensor] = field(default_factory=dict)
+    tables: Mapping[str, StoredTensor] = field(default_factory=dict)
     parts: int = 0
 
 

@@ -29,7 +29,7 @@ def add_flags(parser: ArgumentParser) -> None:
 def _add_run(parser: ArgumentParser, name: str, *, steps: int, on_cpu: str) -> None:
     """What both recipes take."""
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="what differs from the defaults")
-    parser.add_argument("--variant", help="mta (default) or transformer, the plain twin")
+    parser.add_argument("--variant", help="mta (default), transformer (the plain twin) or differential")
     parser.add_argument("--seed", type=int, help="weights and data (default 0)")
     parser.add_argument("--steps", type=int, help=f"training steps (default {steps})")
     parser.add_argument(

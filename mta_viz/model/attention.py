@@ -111,12 +111,15 @@ class Attention(nn.Module):
             hook(linear(x).unflatten(-1, (-1, d)))
             for linear, hook in ((self.wq, self.hook_q), (self.wk, self.hook_k), (self.wv, self.hook_v))
         )
-        rotation = d, self.config.rope_theta, self.config.rope_scaling, x.device
+        width = self.config.d_rotary
+        q, k = (part.reshape(*part.shape[:2], -1, width) for part in (q, k))
+        rotation = width, self.config.rope_theta, self.config.rope_scaling, x.device
         if start == 0 and (vectors := backends.vector_kernels(x)):
             q, k = (vectors.rotary(part, *backends.angles(x.shape[1], *rotation)) for part in (q, k))
         else:
             turns = ops.rotary_frequencies(*rotation)
             q, k = (ops.rotary(part, positions, turns) for part in (q, k))
+        q, k = (part.reshape(*part.shape[:2], -1, d) for part in (q, k))  # halves side by side again
         return QueryKeyValue(self.hook_rot_q(q), self.hook_rot_k(k), v, start)
 
     def attend(self, qkv: QueryKeyValue, on_rows: OnRows | None = None) -> Heads:

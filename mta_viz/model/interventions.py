@@ -226,9 +226,11 @@ class BypassGate(Intervention):
 # A stage's word in addresses -> its hook point, and what a layer must have to compute it.
 HOOKS = {
     "raw": ("hook_attn_scores", None),
+    "raw2": ("hook_attn_scores_2", "differential"),
     "kq": ("hook_scores_kq", "pre"),
     "mix": ("hook_scores_mixed", "head_pre"),
     "sm": ("hook_softmax", None),
+    "sm2": ("hook_softmax_2", "differential"),
     "kq2": ("hook_softmax_kq", "post"),
     "final": ("hook_pattern", None),
     "z": ("hook_z", None),

@@ -22,6 +22,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
+from mta_viz.model.differential import DifferentialAttention
 from mta_viz.model.hooking import HookedRootModule, HookPoint, hooked, listened, some_of, weights_of
 from mta_viz.model.ops import Resid
 from mta_viz.model.plans import Plan
@@ -205,7 +206,7 @@ class Block(nn.Module):
         super().__init__()
         factor = config.block_norm_scale(layer)
         self.ln1 = RMSNorm(config.d_model, config.norm_eps, factor)
-        self.attn = Attention(config, layer)
+        self.attn = (DifferentialAttention if config.differential else Attention)(config, layer)
         self.ln2 = RMSNorm(config.d_model, config.norm_eps, factor)
         self.mlp = MLP(config)
         self.hook_resid_pre, self.hook_attn_out = HookPoint(), HookPoint()

@@ -17,10 +17,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save, save_file
 from torch import Tensor
 
-from mta_viz.checkpoint import door
+from mta_viz.checkpoint import door, dumps
 from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.types import dtype_name
+from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import FileError, MtaVizError, PromptError
 from mta_viz.model.hooking import some_of, weights_of
 from mta_viz.model.stages import Stage, layer_stages
@@ -28,11 +29,15 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import printable, size_text
 from mta_viz.run.trace import About, Place, StoredTrace, Trace, from_header
 from mta_viz.run.tracing import operated
-from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.base import Tokens, label
 
 MAX_BYTES = 4 * door.GIB
 MOST_NAMES = 96 * door.MIB  # the header, whose description lists every token
 DESCRIPTION, DIGEST = "mta_viz", "sha256"
+DUMP, UNKNOWN = (
+    "an attention dump of the reference",
+    "0" * 64,
+)  # in the place of a checkpoint's name and sha256
 Tensors = Mapping[str, Tensor]
 Layers = Sequence[int] | None
 Shapes = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
@@ -63,9 +68,16 @@ class SavedRun:
             model = HookedMTA(self.about.config)
         return StoredTrace(self.tokens, self.residuals, model, self.about, self.maps)
 
+    @property
+    def is_dump(self) -> bool:
+        """Whether it is an attention dump of the reference: maps alone, with `checkpoint.dumps.LIMITS`."""
+        return self.about.sha256 == UNKNOWN
+
     def _own_model(self, model: HookedMTA) -> HookedMTA:
         """`model` with the run's interventions."""
         about, dtype = self.about, dtype_name(model.dtype)
+        if self.is_dump:
+            raise MtaVizError("an attention dump names no checkpoint; open it without a model, as maps only")
         digest = weights_digest(model)
         if digest != about.sha256:
             raise MtaVizError(
@@ -130,7 +142,7 @@ def trace_size(trace: Trace, *, stages: Sequence[Stage] = (), layers: Layers = N
 
 
 def open_trace(path: str | Path, model: HookedMTA | None = None) -> StoredTrace:
-    """Open a run that `save_trace` wrote; no GPU is needed, and nothing is run.
+    """Open a run that `save_trace` wrote, or a folder of attention dumps of the reference; nothing is run.
 
     With `model`, the checkpoint it was made with, every stage is there; without, the stored maps [head,
     query, key] are, and asking for another says which. Raises MtaVizError for a file that is damaged, cut
@@ -147,7 +159,12 @@ def open_trace(path: str | Path, model: HookedMTA | None = None) -> StoredTrace:
 
 
 def read_run(path: Path) -> SavedRun:
-    """Read and check a file. Raises MtaVizError with the reason why it is none of a run."""
+    """Read and check a file, or of a folder of attention dumps the first batch.
+
+    Raises MtaVizError with the reason why it is none of a run.
+    """
+    if dumps.is_attention(path):
+        return _of_dump(dumps.read_attention(path))
     try:
         door.size(path, MAX_BYTES)
         with door.open_tensors(path, names=MOST_NAMES) as opened:
@@ -179,6 +196,25 @@ def _read(opened: Any) -> SavedRun:
     if any(bool(kept.triu(1).any()) for kept in maps.values()):
         raise MtaVizError("a map of it has cells for keys after their query, which no run has")
     return SavedRun(about, ids, tensors["residuals"], maps)
+
+
+def _of_dump(dump: dumps.AttentionDump) -> SavedRun:
+    """Ids are not the model's: equal tokens have equal ones. A token that the dump does not name is "?"."""
+    heads, rows, _ = next(iter(dump.maps.values())).shape
+    # the smallest model with such maps; it mixes heads, so that no row is taken for a distribution
+    sizes: dict[str, Any] = {
+        "n_layers": max(dump.maps) + 1,
+        "n_heads": heads,
+        "n_kv_heads": heads,
+        "d_head": 2,
+    }
+    sizes |= {"d_model": 2 * heads, "d_mlp": 1, "vocab_size": rows, "n_ctx": rows}
+    config = ModelConfig(**sizes, mta=MTAOptions(head_post_linear=True))
+    maps = {(layer, Stage.PATTERN): values for layer, values in dump.maps.items()}
+    ids = torch.tensor([*map(dump.words.index, dump.words)] or range(rows))
+    pieces, spans = tuple(map(label, dump.words)) or ("?",) * rows, ((0, 0),) * rows
+    about = About(DUMP, UNKNOWN, config, "float32", pieces, spans, None, stored=tuple(maps))
+    return SavedRun(about, ids, torch.zeros(config.n_layers + 1, rows, config.d_model), maps)
 
 
 def _compare(wanted: Shapes, slices: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from mta_viz.checkpoint.adapter import AdapterAbout, write_adapter
 from mta_viz.checkpoint.relatives import base_of
 from mta_viz.errors import MtaVizError
 from mta_viz.model.ops import Maps, Resid, weighted_values
-from mta_viz.model.stages import Stage
+from mta_viz.model.stages import Stage, linear_from
 from mta_viz.model.transformer import Block, HookedMTA
 from mta_viz.run.devices import in_turns, set_threads
 from mta_viz.run.trace import Trace
@@ -184,7 +184,8 @@ def without_cell(trace: Trace, layer: int, cell: tuple[int, int, int] | None, po
     def keep(output: Resid, hook: object) -> None:
         added.append(output[0, last].float())
 
-    hooks: list[Any] = [(f"{name}.attn.{Stage.SOFTMAX.value.hook}", zero), (f"{name}.hook_attn_out", keep)]
+    cut = linear_from(model.config.kernels(layer)).hook_name(layer)
+    hooks: list[Any] = [(cut, zero), (f"{name}.hook_attn_out", keep)]
     own, *above = list(model.blocks)[layer:]
     resid, n_last = trace.residuals[layer][None].to(model.device, model.dtype), -last
     with model.lock, torch.no_grad(), model.hooks(fwd_hooks=hooks):

@@ -13,7 +13,7 @@ from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import ConfigError
 from mta_viz.tasks.needles import MAX_NEEDLES
 
-VARIANTS = ("mta", "transformer")
+VARIANTS = ("mta", "transformer", "differential")
 CHARACTERS = 32  # tokens of the character tokenizer
 FFN_MULTIPLE = 256
 SHORTEST = 64  # tokens; holds two needles, the question and a sentence or two
@@ -135,9 +135,16 @@ class RecipeSettings(RunSettings):
             problems.append(f"kernel is {sizes}; expected two sizes, of query and key, such as [2, 9]")
         if self.variant not in VARIANTS:
             problems.append(f"variant is {self.variant!r}; expected {' or '.join(map(repr, VARIANTS))}")
+        if self.differential and self.n_heads % 2:
+            problems.append(f"n_heads {self.n_heads} is odd; differential heads are two of these each")
         if self.n_heads >= 1 and self.d_model % (2 * self.n_heads):
             problems.append(f"d_model {self.d_model} is not a multiple of 2 * n_heads ({2 * self.n_heads})")
         return problems
+
+    @property
+    def differential(self) -> bool:
+        """Whether it is a DIFF Transformer, which has half as many heads, twice as wide."""
+        return self.variant == "differential"
 
     def model_config(self) -> ModelConfig:
         """The model these settings describe. Raises `ConfigError` where there is none."""
@@ -145,17 +152,19 @@ class RecipeSettings(RunSettings):
 
     def model_of(self, vocab_size: int, n_ctx: int, mta: MTAOptions) -> ModelConfig:
         """A tied model of this shape, with as wide an MLP as Lingua's default."""
+        n_heads = self.n_heads // 2 if self.differential else self.n_heads
         return ModelConfig(
             d_model=self.d_model,
             n_layers=self.n_layers,
-            n_heads=self.n_heads,
-            n_kv_heads=self.n_heads,
-            d_head=self.d_model // self.n_heads,
+            n_heads=n_heads,
+            n_kv_heads=n_heads,
+            d_head=self.d_model // n_heads,
             d_mlp=-(-(8 * self.d_model // 3) // FFN_MULTIPLE) * FFN_MULTIPLE,
             vocab_size=vocab_size,
             n_ctx=n_ctx,
             tied=True,
             mta=mta,
+            differential=self.differential,
         )
 
     def command(self, device: str) -> str:
@@ -197,15 +206,17 @@ class BlocksConfig(RecipeSettings):
 
     @property
     def kernel_size(self) -> tuple[int, int] | None:
-        """(c_q, c_k) of every layer's kernels; None for the plain transformer."""
-        if self.variant == "transformer":
+        """(c_q, c_k) of every layer's kernels; None for other variants."""
+        if self.variant != "mta":
             return None
         return cast("tuple[int, int] | None", self.kernel) or (self.n_query, 2 * self.n_letters - 1)
 
     def model_config(self) -> ModelConfig:
         """The model: kernels before the softmax, long enough for a full sequence."""
         n_ctx = 1 + self.n_blocks * (self.n_letters + 1) + self.n_query + self.n_letters
-        return self.model_of(CHARACTERS, n_ctx, MTAOptions(pre_kernel=self.kernel_size))
+        normed = self.differential
+        options = MTAOptions(pre_kernel=self.kernel_size, group_norm=normed, depth_scale=normed)
+        return self.model_of(CHARACTERS, n_ctx, options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +297,8 @@ class NeedleConfig(RecipeSettings):
             head_pre=mta,
             head_post_group=self.n_heads if mta else None,
             group_norm=True,
-            gate="1d",
+            depth_scale=self.differential,
+            gate=None if self.differential else "1d",
         )
         return self.model_of(self.vocab_size, self.n_ctx, options)
 

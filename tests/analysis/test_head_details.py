@@ -232,4 +232,5 @@ def test_a_lens_that_cannot_be_read_says_so(trace: Trace) -> None:
 
 def test_planted_traces_have_every_stage() -> None:
     made = planted([{Stage.RAW: heads(HAND, HAND)}])
-    assert list(query_row(made, 0, 0, 2).values) == list(Stage) and made.model.config.mta is FULL
+    every = [stage for stage in Stage if not stage.is_second]
+    assert list(query_row(made, 0, 0, 2).values) == every and made.model.config.mta is FULL

@@ -106,18 +106,27 @@ def problems_of(folder: Path) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def write_distributed(folder: Path, params: object, tensors: Mapping[str, torch.Tensor], ranks: int) -> Path:
-    """What `ranks` processes leave: each holds ceil(n / ranks) rows, the last ones possibly none."""
+def write_distributed(
+    folder: Path, params: object, tensors: Mapping[str, torch.Tensor], ranks: int, columns: int = 1
+) -> Path:
+    """What `ranks` processes leave: each holds ceil(n / ranks) rows, the last ones possibly none.
+
+    Of matrices `columns` times as many processes each hold a part of the columns.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    files = [io.BytesIO() for _ in range(ranks)]
+    files = [io.BytesIO() for _ in range(ranks * columns)]
     entries, storage = {}, {}
     for name, tensor in tensors.items():
         chunks = []
         rows = -(-tensor.shape[0] // ranks)
-        for rank in range(ranks):
-            start = min(rank * rows, tensor.shape[0])
-            piece = tensor[start : start + rows].clone()
-            offsets = torch.Size([start] + [0] * (tensor.dim() - 1))
+        width = -(-tensor.shape[-1] // columns)
+        for rank in range(ranks * (columns if tensor.dim() == 2 else 1)):
+            start = min(rank % ranks * rows, tensor.shape[0])
+            piece, offsets = tensor[start : start + rows].clone(), [start] + [0] * (tensor.dim() - 1)
+            if columns > 1 and tensor.dim() == 2:
+                offsets[1] = min(rank // ranks * width, tensor.shape[1])
+                piece = piece[:, offsets[1] : offsets[1] + width].clone()
+            offsets = torch.Size(offsets)
             chunks.append(ChunkStorageMetadata(offsets, piece.shape))
             place = files[rank].tell()
             torch.save(piece, files[rank])

@@ -18,12 +18,12 @@ from mta_viz.checkpoint.reading import read_checkpoint, read_summary
 from mta_viz.errors import CheckpointError
 
 
-def write(folder: Path, ranks: int = 2) -> tuple[Path, dict[str, torch.Tensor]]:
+def write(folder: Path, ranks: int = 2, columns: int = 1) -> tuple[Path, dict[str, torch.Tensor]]:
     config = tiny_config()
     tensors = {f"model.{key}": value for key, value in lingua_tensors(config).items()}
     optim = {"optim.state.norm.weight.exp_avg": torch.full((8,), float("nan"))}
     params = params_from_config(config, "char", None)
-    return write_distributed(folder, params, {**optim, **tensors}, ranks), tensors
+    return write_distributed(folder, params, {**optim, **tensors}, ranks, columns), tensors
 
 
 def problems_of(folder: Path) -> tuple[str, ...]:
@@ -32,10 +32,10 @@ def problems_of(folder: Path) -> tuple[str, ...]:
     return caught.value.problems
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
-def test_pieces_of_all_ranks_are_put_together(tmp_path: Path, ranks: int) -> None:
+@pytest.mark.parametrize(("ranks", "columns"), [(1, 1), (2, 1), (3, 1), (5, 1), (1, 3), (2, 2)])
+def test_pieces_of_all_ranks_are_put_together(tmp_path: Path, ranks: int, columns: int) -> None:
     # Five ranks share 8 rows as 2, 2, 2, 2, 0 and a gate bias of one row as 1, 0, 0, 0, 0.
-    folder, tensors = write(tmp_path, ranks)
+    folder, tensors = write(tmp_path, ranks, columns)
     state = read_checkpoint(folder).state_dict
     assert torch.equal(state["embed.weight"], tensors["model.tok_embeddings.weight"])
     assert torch.equal(state["blocks.1.mlp.w2.weight"], tensors["model.layers.1.feed_forward.w2.weight"])
@@ -46,7 +46,7 @@ def test_pieces_of_all_ranks_are_put_together(tmp_path: Path, ranks: int) -> Non
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_the_hand_made_folder_is_one_that_torch_reads(tmp_path: Path) -> None:
-    folder, tensors = write(tmp_path, 5)
+    folder, tensors = write(tmp_path, 5, 2)
     theirs = {key: torch.zeros_like(value) for key, value in tensors.items()}
     torch_dcp.load(theirs, checkpoint_id=str(folder), no_dist=True)
     assert all(torch.equal(theirs[key], tensors[key]) for key in tensors)
@@ -122,7 +122,7 @@ def test_a_hostile_piece_is_not_run(tmp_path: Path) -> None:
                 info.offset, info.length = place, len(content.getvalue())
 
     rewritten(folder, point_there)
-    assert "norm.weight: its piece in __0_0.distcp is damaged; copy the file again" in problems_of(folder)
+    assert "norm.weight: its piece in __0_0.distcp is damaged; copy it again" in problems_of(folder)
     assert not made.exists()
 
 
@@ -190,12 +190,18 @@ def test_rows_left_out_and_other_cuts_are_faults(tmp_path: Path) -> None:
         for chunk in entry.chunks:
             chunk.sizes = torch.Size([16, 4])
 
+    def lose_corner(metadata: object) -> None:
+        metadata.state_dict_metadata["model.tok_embeddings.weight"].chunks.pop()  # type: ignore[attr-defined]
+
     (problem,) = problems_of(rewritten(write(tmp_path / "a")[0], lose_rows))
-    assert "model.norm.weight: its pieces hold 4 rows of 8" in problem
+    fault = "model.norm.weight: a .distcp file is missing, or pieces repeat: see 0 of 8 along axis 0"
+    assert fault in problem
     (problem,) = problems_of(rewritten(write(tmp_path / "c")[0], repeat_rows))
-    assert "model.norm.weight: its pieces leave out or repeat rows near row 4" in problem
+    assert fault in problem
     (problem,) = problems_of(rewritten(write(tmp_path / "b")[0], cut_columns))
-    assert "model.tok_embeddings.weight is cut along a dimension other than 0" in problem
+    assert "see 0 of 8 along axis 1" in problem
+    (problem,) = problems_of(rewritten(write(tmp_path / "d", columns=2)[0], lose_corner))
+    assert ": 3 are there, expected a grid of 4" in problem
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3), st.booleans())

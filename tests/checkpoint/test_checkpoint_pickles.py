@@ -91,3 +91,8 @@ def test_a_distributed_folder_with_a_bomb_is_refused_at_once(tmp_path: Path) -> 
     (folder / ".metadata").write_bytes(BOMBS["key"])
     with pytest.raises(CheckpointError, match=r"\.metadata cannot be read: it holds a key made of too many"):
         read_summary(folder)
+
+
+def test_a_constant_that_a_damaged_pickle_fills_stays_small_in_the_next_one() -> None:
+    check_pickle(b"N" + b"Nb" * 20 + b".")  # None is given a state of None, over and over
+    check_pickle(pickle.dumps({("a", 1): None}))

@@ -291,3 +291,35 @@ def test_another_rotary_table_is_refused_with_what_differs(
     (problem,) = problems_of(with_tables(tmp_path, {name: table}))
     assert problem.startswith(f"{name} holds other rotary angles than params.json gives: {words}")
     assert "remove" not in problem
+
+
+SEEN = torch.ones(8, 8, dtype=torch.bool).tril()
+MASKS = {
+    "bytes": ("layers.0.attention.bias", SEEN.byte()[None, None]),  # one that could be taken for quantised
+    "hidden": ("layers.1.attention.causal_mask", ~SEEN),
+    "float": ("causal_mask", torch.zeros(8, 8).masked_fill(~SEEN, -torch.inf)),
+    "half": ("mask", torch.zeros(1, 1, 8, 8).masked_fill(~SEEN, -65504.0).half()),
+    "number": ("layers.0.attention.masked_bias", torch.tensor(-1e4)),
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_a_causal_mask_is_left_out_with_a_note(tmp_path: Path, kind: str) -> None:
+    name, mask = MASKS[kind]
+    checkpoint = read_checkpoint(with_tables(tmp_path, {name: mask}))
+    (note,) = (note for note in checkpoint.notes if "mixes" not in note)
+    assert note == f"{name} is left out, since attention is causal; compared when the model is read"
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (SEEN & ~SEEN.tril(-3), "it hides key 0 from query 3"),
+        (SEEN | (torch.arange(8) < 2), "it shows key 1 to query 0"),
+        (torch.zeros(8, 8).masked_fill(~SEEN, -2.5), "of later keys it holds -2.5, of others 0"),
+        (torch.ones(2, 8, 8), "its shape is [2, 8, 8], expected [n, n]"),
+    ],
+)
+def test_another_mask_is_refused_with_what_differs(tmp_path: Path, mask: torch.Tensor, words: str) -> None:
+    (problem,) = problems_of(with_tables(tmp_path, {"layers.0.attention.mask": mask}))
+    assert problem == f"layers.0.attention.mask is no causal mask, which alone is supported: {words}"

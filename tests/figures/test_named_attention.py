@@ -168,7 +168,7 @@ def test_the_cells_are_the_largest(trace: Trace) -> None:
         ("difference-map", HEAD | {"stage": "sm"}, "stages with a difference: kq, mix, kq2, final"),
         ("head-scores", {"score": "gain.kq"}, "'gain.kq' here; it is one of a span, give one"),
         ("head-scores", {"score": "x"}, "no score 'x' here. There are previous"),
-        ("head-tiles", {"stage": "x"}, "no stage 'x'; there are raw, kq"),
+        ("head-tiles", {"stage": "x"}, "no stage 'x'; there are raw, raw2, kq"),
         ("top-cells", HEAD | {"stage": "kq", "by": "contribution"}, "only the final weights"),
         ("why", HEAD | {"stage": "kq", "query": 3, "key": 4}, "Key 4 comes after query 3"),
         ("row", HEAD | {"query": 12}, "query 12 does not exist"),

@@ -231,7 +231,7 @@ def test_the_strip_names_what_the_layer_does_not_compute() -> None:
     assert "no head mixing<br>before the softmax" in words and "no 2nd conv<br>in this layer" in words
     assert "no key-query conv" not in words
     for stage in Stage:
-        assert theme.escape(stage.value.short) in words
+        assert (f"<b>{theme.escape(stage.value.short)}</b>" in words) is not stage.is_second
 
 
 def test_each_thumbnail_is_one_click_target_that_names_its_stage() -> None:

@@ -136,7 +136,7 @@ def test_other_weights_or_another_dtype_are_refused(file, model, tmp_path):
         save_trace(capture(HookedMTA(CONFIG), [1, 2]), tmp_path / "no")
 
 
-@pytest.mark.parametrize("stages", [(), (Stage.RAW,), tuple(Stage)])
+@pytest.mark.parametrize("stages", [(), (Stage.RAW,), [stage for stage in Stage if not stage.is_second]])
 @pytest.mark.parametrize("layers", [None, (1,)])
 def test_the_size_is_known_before(trace, stages, layers):
     told, content = (

@@ -299,7 +299,8 @@ def test_evaluation_refuses_another_vocabulary_and_no_samples() -> None:
     ("changes", "word"),
     [
         ({"steps": 0}, "steps is 0; expected at least 1"),
-        ({"variant": "differential"}, "variant is 'differential'; expected 'mta' or 'transformer'"),
+        ({"variant": "plain"}, "variant is 'plain'; expected 'mta' or 'transformer' or 'differential'"),
+        ({"variant": "differential", "n_heads": 1}, "n_heads 1 is odd; differential heads are two of these"),
         ({"block_mixture": ()}, "block_mixture"),
         ({"d_model": 30}, "not a multiple of 2"),
         ({"seed": 2**64}, "seed is 18446744073709551616; expected a whole number of at most 64 bits"),

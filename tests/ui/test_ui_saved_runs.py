@@ -1,6 +1,7 @@
 """A run is saved from the page and opened again: with its model on the page, without it as stored maps."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,19 @@ def test_the_sidebar_opens_both_windows(open_app, key, words):
     app.button(key=key).click().run()
     fine(app)
     assert words in said(app)
+
+
+def test_attention_dumps_are_shown_as_maps_with_their_limits(open_app, in_the_page, monkeypatch, tmp_path):
+    folder = tmp_path / "a-dump" / "0"
+    folder.mkdir(parents=True)
+    torch.save(torch.randn(1, 2, 5, 5).tril(), folder / "attn_dump.01.0")
+    in_the_page(saved_runs.draw_open)
+    monkeypatch.setenv("MTA_VIZ_MODELS", os.pathsep.join([os.environ["MTA_VIZ_MODELS"], str(tmp_path)]))
+    app = open_app("tiny-mta", PROMPT, **CHOICES)
+    app.selectbox(key="run.dump").set_value(folder.parent).run()
+    fine(app)
+    assert "maps only: final weights alone" in said(app) and "of several packed prompts" in said(app)
+    assert app.selectbox(key="run.layer").options == ["L1"] and len(charts(app)) >= 2
 
 
 def test_the_window_says_the_size_and_gives_the_file(open_app, in_the_page, models_folder):

@@ -24,7 +24,7 @@ from mta_viz.run.tracing import Trace
 from mta_viz.tables import Row, Table
 from mta_viz.tokenizers.base import Tokens
 
-Operation = Literal["product", "convolution", "mixing", "softmax", "nothing"]
+Operation = Literal["product", "convolution", "mixing", "softmax", "subtraction", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -39,25 +39,30 @@ class Step:
 def layer_steps(kernels: LayerKernels) -> tuple[Step, ...]:
     """One step for every stage the layer computes, in order."""
     stages = layer_stages(kernels)
+    last: Operation = "mixing" if kernels.head_post else "nothing"
     made: dict[Stage, Operation] = {
         Stage.RAW: "product",
+        Stage.RAW_2: "product",
         Stage.KQ: "convolution",
         Stage.MIX: "mixing",
         Stage.SOFTMAX: "softmax",
+        Stage.SOFTMAX_2: "softmax",
         Stage.SOFTMAX_KQ: "convolution",
-        Stage.PATTERN: "mixing" if kernels.head_post else "nothing",
+        Stage.PATTERN: "subtraction" if kernels.differential else last,
     }
-    return tuple(
-        Step(before, after, made[after]) for before, after in zip((None, *stages), stages, strict=False)
-    )
+    befores: dict[Stage, Stage | None] = dict(zip(stages, (None, *stages), strict=False))
+    if kernels.differential:  # two ways from scores to weights, and the second is taken off the first
+        befores |= {Stage.RAW_2: None, Stage.SOFTMAX: Stage.RAW, Stage.SOFTMAX_2: Stage.RAW_2}
+        befores[Stage.PATTERN] = Stage.SOFTMAX
+    return tuple(Step(befores[after], after, made[after]) for after in stages)
 
 
 def difference_steps(kernels: LayerKernels) -> tuple[tuple[Stage, Stage], ...]:
-    """(before, after) of each convolution and head mixing, whose two stages have one unit."""
+    """(before, after) of each convolution, head mixing and subtraction: two stages of one unit."""
     return tuple(
         (step.before, step.after)
         for step in layer_steps(kernels)
-        if step.before is not None and step.operation in ("convolution", "mixing")
+        if step.before is not None and step.operation in ("convolution", "mixing", "subtraction")
     )
 
 
@@ -104,7 +109,7 @@ def exact_difference(
     if stage not in befores:
         there = ", ".join(after.value.hook for after in befores) or "none"
         raise PromptError(
-            f"layer {layer} has no convolution or head mixing that makes {stage.value.hook}; "
+            f"layer {layer} has no convolution, head mixing or subtraction that makes {stage.value.hook}; "
             f"its stages with a difference: {there}"
         )
     after, before = (exact_map(trace, layer, at, head, queries, keys) for at in (stage, befores[stage]))

@@ -30,6 +30,7 @@ _WITHOUT = {
     Stage.KQ: "no key-query kernel before the softmax; the score is q·k/√d of the two tokens",
     Stage.MIX: "no head mixing before the softmax; every head keeps its own score",
     Stage.SOFTMAX_KQ: "no key-query kernel after the softmax; the softmax is not convolved",
+    **dict.fromkeys((Stage.RAW_2, Stage.SOFTMAX_2), "one softmax map a head, not two that are subtracted"),
 }
 
 
@@ -117,7 +118,7 @@ class Decomposition(Printed):
             **{"key_token": pieces[self.key], "value": self.value, "residual": self.residual},
         }
         before = self.stage_before and self.stage_before.value.hook
-        terms = [{"source_stage": before} | term.row(tokens) for term in self.terms]
+        terms = [{"source_stage": getattr(t, "source_stage", before)} | t.row(tokens) for t in self.terms]
         rows: list[dict[str, object]] = [cell | made for made in terms or [self._made_of()]]
         return Table.of(rows[0], (tuple(row.values()) for row in rows))
 
@@ -163,6 +164,18 @@ class Convolved(Decomposition):
 @dataclass(frozen=True, repr=False)
 class Mixed(Decomposition):
     """A cell after head mixing: one term for every source head of the target's group."""
+
+
+@dataclass(frozen=True)
+class Half(Term):
+    """The cell in one of the two softmax maps of a DIFF Transformer's head; the weight is 1 or -lambda."""
+
+    source_stage: str  # its hook
+
+
+@dataclass(frozen=True, repr=False)
+class Subtracted(Decomposition):
+    """A DIFF Transformer's final weight: a term for each softmax map of the head."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -250,6 +263,7 @@ class _Cell:
         reach = self.weights.shape[1] if step.operation == "convolution" else 1
         rows = _rows(trace, layer, range(max(query - reach + 1, 0), query + 1))
         self.sources = rows[step.before or Stage.RAW]  # raw scores, that are made of none, read none
+        self.second = rows.get(Stage.SOFTMAX_2)
         self.value = float(rows[step.after][head, -1, key])
         self.facts = (layer, step.after, head, query, key, self.value, step.before)
 
@@ -276,6 +290,8 @@ class _Cell:
             return Convolved(*self.facts, *self._sum(self._taps(window)), window)
         if self.operation == "nothing":
             return Passed(*self.facts, *self._sum([self._same_cell(self.head, 1.0)]))
+        if self.second is not None:
+            return Subtracted(*self.facts, *self._sum(self._halves(self.second)))
         size = self.weights.shape[1]
         group, target = divmod(self.head, size)
         weights = enumerate(self.weights[group, target].tolist(), start=group * size)
@@ -307,9 +323,16 @@ class _Cell:
             terms.append(Term(*cell, state, tap, source, tap * source))
         return terms
 
-    def _same_cell(self, head: int, weight: float) -> Term:
-        source = float(self.sources[head, -1, self.key])
+    def _same_cell(self, head: int, weight: float, sources: Tensor | None = None) -> Term:
+        source = float((self.sources if sources is None else sources)[head, -1, self.key])
         return Term(head, self.query, self.key, "inside", weight, source, weight * source)
+
+    def _halves(self, second: Float[Tensor, "head row key"]) -> list[Term]:
+        attention: Any = self.trace.model.blocks[self.layer].attn
+        share = float(attention.subtracted_share().detach().to(self.trace.model.dtype))
+        terms = self._same_cell(self.head, 1.0), self._same_cell(self.head, -share, second)
+        names = zip(terms, ("hook_softmax", "hook_softmax_2"), strict=True)
+        return [Half(**vars(term), source_stage=name) for term, name in names]
 
     def _softmaxed(self) -> Decomposition:
         scores = self.sources[self.head, -1].double()
@@ -324,13 +347,14 @@ class _Cell:
 
     def _scored(self) -> Decomposition:
         qkv, config = self.trace.project(self.layer), self.trace.model.config
-        q = qkv.q[0, self.query, self.head].double()
-        k = qkv.k[0, self.key, self.head // (config.n_heads // config.n_kv_heads)].double()
+        own = slice(config.d_rotary, None) if self.facts[1] is Stage.RAW_2 else slice(config.d_rotary)
+        q = qkv.q[0, self.query, self.head, own].double()
+        k = qkv.k[0, self.key, self.head // (config.n_heads // config.n_kv_heads), own].double()
         norms = float(q.norm()), float(k.norm())
         cosine = float(q @ k) / (norms[0] * norms[1]) if all(norms) else 0.0
-        products = tuple((q * k / config.d_head**0.5).tolist())
+        products = tuple((q * k / config.d_rotary**0.5).tolist())
         residual = _relative_error(self.value, products)
-        return Scored(*self.facts, (), residual, *norms, cosine, config.d_head, products)
+        return Scored(*self.facts, (), residual, *norms, cosine, config.d_rotary, products)
 
 
 def _rows(trace: Trace, layer: int, queries: range) -> dict[Stage, Float[Tensor, "head row column"]]:

@@ -195,10 +195,12 @@ def span_results(
 ) -> dict[str, Float[Tensor, " head"]]:
     """By score key: `span.STAGE` at each stage, `mass.STAGE` of weights, `gain.STAGE` of each step.
 
-    `rows`: one query's row over the keys it sees, at every stage of the layer.
+    `rows`: one query's row over the keys it sees, at every stage of the layer; second halves have no scores.
     """
     results: dict[str, Tensor] = {}
     for stage, row in rows.items():
+        if stage.is_second:
+            continue
         if stage.value.unit == "score":
             results[f"span.{stage.value.key}"] = log_odds(row, span)
         else:

@@ -17,7 +17,7 @@ from mta_viz.analysis.cause.effects import Effects, find_effects
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Place
 from mta_viz.analysis.labs.finder import Finder
 from mta_viz.model.plans import Edit
-from mta_viz.model.stages import Stage
+from mta_viz.model.stages import Stage, linear_from
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import Trace
 from mta_viz.tokenizers.base import Tokens
@@ -76,7 +76,8 @@ def answer_span(meter: AnswerMeter) -> Span:
         if float(added.max()) > best:
             best, where = float(added.max()), (layer, *divmod(int(added.argmax()), added.shape[1]))
     layer, head, key = where
-    row = meter.trace.map(layer, Stage.SOFTMAX, head, slice(last, last + 1))[0, : last + 1].abs()
+    stage = linear_from(trace.model.config.kernels(layer))
+    row = meter.trace.map(layer, stage, head, slice(last, last + 1))[0, : last + 1].abs()
     start = stop = key
     while start > 0 and row[start - 1] >= HALF * row[key]:
         start -= 1

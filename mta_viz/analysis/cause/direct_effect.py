@@ -20,7 +20,7 @@ from mta_viz.analysis.cause.attributed_prompt import ask
 from mta_viz.errors import PromptError
 from mta_viz.model import ops
 from mta_viz.model.attention import GROUP_NORM_EPS, Attention
-from mta_viz.model.stages import Stage
+from mta_viz.model.stages import Stage, linear_from
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
 from mta_viz.run.tracing import Trace
@@ -35,9 +35,10 @@ class DirectEffect:
     """What one layer's heads add to a logit after `position`, cell by cell; logit units, float32.
 
     `values[h, q, k]`: through the softmax cell of source head h at query `first_query` + q and key k, whose
-    weight is `softmax[h, q, k]`; the last row is `position`, earlier ones are what its post-softmax
-    convolution reads. `heads[t]`: the sum over everything that reaches the output of target head t. Both
-    sum to `total`; `bias` is what the output projection's bias adds, which belongs to no head and no cell.
+    weight is `softmax[h, q, k]` (the cell of a DIFF Transformer's signed difference); the last row is
+    `position`, earlier ones are what its post-softmax convolution reads. `heads[t]`: the sum over everything
+    that reaches the output of target head t. Both sum to `total`; `bias` is what the output projection's
+    bias adds, which belongs to no head and no cell.
     """
 
     layer: int
@@ -85,7 +86,7 @@ def layer_effect(
     kept = slice(0, position + 1)
     with torch.no_grad():
         pattern = trace.maps(layer, Stage.PATTERN, slice(position, position + 1), kept)[:, 0]
-        softmax = trace.maps(layer, Stage.SOFTMAX, slice(first, position + 1), kept)
+        softmax = trace.maps(layer, linear_from(attention.kernels), slice(first, position + 1), kept)
         onto, bias = direction(trace, position, token, against), attention.wo.bias
         per_key = _per_key(trace, layer, position, pattern, onto)
         values = softmax * _folded(attention, per_key, position + 1 - first)

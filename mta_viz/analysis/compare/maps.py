@@ -146,9 +146,10 @@ def stage_beside(config: ModelConfig, layer: int, stage: Stage) -> Stage:
 
     Where a layer has no convolution or mixing, what would enter it comes out as it is.
     """
-    there = [other for other in layer_stages(config.kernels(layer)) if other.value.unit == stage.value.unit]
-    order = list(Stage)
-    return [other for other in there if order.index(other) <= order.index(stage)][-1]
+    there, order = layer_stages(config.kernels(layer)), list(Stage)
+    before = [other for other in there if order.index(other) <= order.index(stage)]
+    fits = [other for other in before if other.value.unit == stage.value.unit]
+    return stage if stage in there else [other for other in fits if not other.is_second][-1]
 
 
 def compared_map(

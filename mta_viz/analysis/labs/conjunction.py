@@ -287,13 +287,13 @@ def measure_there(test: Conjunction, measure: Measure) -> Measure:
     A plain Transformer has no convolution: what its scores hold after one is what they held before.
     """
     name, stage = measure
-    stages = list(Stage)[: list(Stage).index(stage) + 1]
-    return next((name, there) for there in reversed(stages) if (name, there) in test.values)
+    before = [there for there in list(Stage)[: list(Stage).index(stage)] if not there.is_second]
+    return next((name, there) for there in (stage, *reversed(before)) if (name, there) in test.values)
 
 
 def usual_stage(test: Conjunction, name: str) -> Stage:
     """The last stage that a measure has; of log-odds the last of scores."""
-    stages = [stage for measure, stage in test.values if measure == name]
+    stages = [stage for measure, stage in test.values if measure == name and not stage.is_second]
     scores = [stage for stage in stages if stage.value.unit == "score"]
     return scores[-1] if name == "odds" and scores else stages[-1]
 
@@ -362,7 +362,7 @@ def _weight_odds(trace: Trace, parts: Parts) -> dict[Measure, Float[Tensor, "lay
     kernels = [config.kernels(layer) for layer in range(config.n_layers)]
     has = {
         Stage.SOFTMAX_KQ: [bool(layer.post) for layer in kernels],
-        Stage.PATTERN: [bool(layer.head_post) for layer in kernels],
+        Stage.PATTERN: [bool(layer.head_post) or layer.differential for layer in kernels],
     }
     odds = {}
     for stage, layers in has.items():

@@ -335,7 +335,12 @@ def sentence(source: Source, why: decomposition.Decomposition) -> str:
             f"q·k/√d: |q| {why.query_norm:.3g} x |k| {why.key_norm:.3g} x cosine {why.cosine:+.3f} "
             f"/ √{why.d_head}. Nothing was mixed yet."
         )
-    return f"The same as {before}: nothing happens at this step."
+    words = f"The same as {before}: nothing happens at this step."
+    if isinstance(why, decomposition.Subtracted):
+        first, second = sorted(why.terms, key=lambda term: term.weight, reverse=True)
+        share = f"λ {-second.weight:.4g} x the second {weight_text(second.source)}"
+        words = f"The first softmax's {weight_text(first.source)} less {share}."
+    return words
 
 
 def _cause(source: Source, why: decomposition.Decomposition) -> str:

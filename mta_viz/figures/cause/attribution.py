@@ -23,7 +23,7 @@ from mta_viz.analysis.cause.removed_cells import WHOLE, RemovedCells, whole_effe
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import Measured, Source, named
 from mta_viz.figures.beside import Head, MapOnScale, ScaledMap, check_head
-from mta_viz.model.stages import Stage
+from mta_viz.model.stages import Stage, linear_from
 from mta_viz.plots import cause as plots
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.attention.maps import SMALL, VALUES, attention_map
@@ -327,8 +327,9 @@ class SourceCells(OfHead):
             rows, keys = slice(layer.first_query, layer.position + 1), slice(0, layer.position + 1)
             return exact_map(prompt.trace, self.layer, Stage.PATTERN, self.head, rows, keys)
         values = layer.values if self.of == "responsibility" else layer.softmax
-        cells = AttentionMap(self.layer, self.head, Stage.SOFTMAX, values[self.head], layer.first_query, 0)
-        return replace(cells, distribution=self.of == "softmax")
+        stage = linear_from(prompt.trace.model.config.kernels(self.layer))
+        cells = AttentionMap(self.layer, self.head, stage, values[self.head], layer.first_query, 0)
+        return replace(cells, distribution=self.of == "softmax" and stage is Stage.SOFTMAX)
 
     def draw(self, source: Source, result: MapOnScale) -> Figure:
         """A strip of rows."""

@@ -68,7 +68,8 @@ def stage_strip(
 
 
 def _slots(maps: Mapping[Stage, AttentionMap]) -> dict[Stage, tuple[float, float]]:
-    widths = {stage: 1.0 if stage in maps else _ABSENT_WIDTH for stage in Stage}
+    shown = [stage for stage in Stage if stage in maps or stage in ABSENT]
+    widths = {stage: 1.0 if stage in maps else _ABSENT_WIDTH for stage in shown}
     unit = (1 - _GAP * (len(widths) - 1)) / sum(widths.values())
     slots, left = {}, 0.0
     for stage, width in widths.items():

@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Mixed, Term, chain
+from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Half, Mixed, Term, chain
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.errors import PromptError
@@ -194,7 +194,8 @@ def _draw_terms(head: Head, why: Decomposition, name: str) -> None:
     hidden, before = len(why.terms) - len(terms), why.stage_before or Stage.RAW
 
     def follow(term: Term) -> None:
-        pickers.go_to(head=term.head, query=term.query, key=term.key, stage=before.value.key)
+        source = _stage_of(term) if isinstance(term, Half) else before
+        pickers.go_to(head=term.head, query=term.query, key=term.key, stage=source.value.key)
 
     widths = {name: st.column_config.Column(width=70) for name in ("query", "key")}
     height, rows = 38 + 35 * min(len(terms), 6), [_row(head, why, term) for term in terms]
@@ -210,8 +211,14 @@ def _row(head: Head, why: Decomposition, term: Term) -> dict[str, object]:
     }
     if isinstance(why, Mixed):
         place = {"source head": head_label(term.head, head.page.numbering)}
+    if isinstance(term, Half):
+        place = {"map": _stage_of(term).value.long}
     numbers = {"weight": term.weight, "value": term.source, "product": term.product}
     return place | {name: float(f"{value:.3g}") for name, value in numbers.items()}
+
+
+def _stage_of(half: Half) -> Stage:
+    return next(stage for stage in Stage if stage.value.hook == half.source_stage)
 
 
 def spans_of(page: Page) -> tuple[Span, ...]:

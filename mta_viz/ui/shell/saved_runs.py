@@ -12,6 +12,7 @@ from typing import Any
 
 import streamlit as st
 
+from mta_viz.checkpoint import dumps
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
 from mta_viz.exporting.saved import file_name
 from mta_viz.figures.attention.maps import HeadMap
@@ -25,6 +26,7 @@ from mta_viz.run.tracing import Trace
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import ModelKey, RunKey
+from mta_viz.ui.shell.models import roots
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.uploads import keep_upload, upload
@@ -134,21 +136,40 @@ def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] 
 def draw_open(page: Page) -> None:
     """A file, what it is of, its maps; and the way to make it the page's run."""
     given = upload("A run saved by this app", ["safetensors"], MOST_MB, "run.upload")
-    if given is None:
-        caption("The file of Save run, of save_trace, or of the command trace with --format run.")
-        return
-    opened = state.part(Opened)
+    folder = _pick_dump() if given is None else None
     try:
-        path = keep_upload(given.name, given.getvalue())
-        if opened.file is None or opened.file[0] != path:
-            opened.file = path, read_run(path)  # once for a session
-        _draw_run(page, given.name, opened.file[1])
+        if given is not None:
+            _draw_run(page, given.name, _read_once(keep_upload(given.name, given.getvalue())))
+        elif folder is not None:
+            _draw_run(page, folder.name, _read_once(folder))
+        else:
+            caption("The file of Save run, of save_trace, or of the command trace with --format run.")
     except MtaVizError as error:
         st.error(plain(str(error)))
 
 
+def _read_once(path: Path) -> SavedRun:
+    """What lies there, read once for a session."""
+    opened = state.part(Opened)
+    if opened.file is None or opened.file[0] != path:
+        opened.file = path, read_run(path)
+    return opened.file[1]
+
+
+def _pick_dump() -> Path | None:
+    """A folder of attention dumps that the reference wrote, where the models lie."""
+    folders = dumps.find_attention(roots())
+    words = "Or attention dumps of the reference"
+    look: dict[str, Any] = {"format_func": lambda folder: plain(folder.name), "placeholder": "none"}
+    return st.selectbox(words, folders, index=None, key="run.dump", **look) if folders else None
+
+
 def _draw_run(page: Page, name: str, run: SavedRun) -> None:
     about = run.about
+    if run.is_dump:
+        caption(f"{len(run.ids):,} rows of {about.checkpoint}, maps only: {'; '.join(dumps.LIMITS)}.")
+        _draw_maps(page, run.trace())
+        return
     edits = f" Interventions: {', '.join(edit.text(page.numbering) for edit in about.plan)}."
     caption(
         f"{len(run.ids):,} tokens through {about.checkpoint or 'a model'}, {about.dtype}."

@@ -299,7 +299,8 @@ def why_not(page: Page) -> str:
     if page.model.kernels_only:
         problem = "this file holds kernels only, and training needs the whole model"
     elif page.model.config.variant != "transformer":
-        problem = f"it has its own already ({VARIANTS[page.model.config.variant]})"
+        takes = "it takes none" if page.model.config.differential else "it has its own already"
+        problem = f"{takes} ({VARIANTS[page.model.config.variant]})"
     else:
         return ""
     name = Path(page.model_key.path).name

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.cells import stage_before
-from mta_viz.analysis.attention.changes import DifferenceMap
+from mta_viz.analysis.attention.changes import DifferenceMap, layer_steps
 from mta_viz.analysis.attention.maps import AttentionMap, round_up, shared_limit
 from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.cause.story import Story, place_of
@@ -74,13 +74,14 @@ class Desk:
     def stages(self) -> tuple[Stage, ...]:
         """Those of the two panels, in the order they are computed; one where nothing comes before."""
         selected = self.head.selected
-        there = layer_stages(self.original.model.config.kernels(selected.layer))
-        earlier = there[: there.index(selected.stage)]
-        if selected.stage is Stage.PATTERN and not self._makes_weights:
-            earlier = earlier[:-1]  # the weights are the stage before, cell by cell
-        chosen = next((stage for stage in there if stage.value.key == BEFORE.value), None)
-        before = earlier[-1:] if chosen is None or chosen is selected.stage else (chosen,)
-        return (*before, selected.stage)
+        steps = layer_steps(self.original.model.config.kernels(selected.layer))
+        befores = {step.after: step.before for step in steps}
+        before = befores[selected.stage]
+        if before is not None and selected.stage is Stage.PATTERN and not self._makes_weights:
+            before = befores[before]  # the weights are the stage before, cell by cell
+        chosen = next((stage for stage in befores if stage.value.key == BEFORE.value), None)
+        before = before if chosen is None or chosen is selected.stage else chosen
+        return (selected.stage,) if before is None else (before, selected.stage)
 
 
 def linked_of(desk: Desk) -> Linked:

@@ -3,6 +3,7 @@
 Imports nothing heavy: torch comes with the first model.
 """
 
+import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -39,6 +40,19 @@ def add_running(command: ArgumentParser) -> None:
     about = f"to compute in (default: {DTYPES[0]}, as in the app)"
     command.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help=about)
     command.add_argument("--tokenizer", type=Path, metavar="FILE", help="the tokenizer's file")
+
+
+def add_on(command: ArgumentParser) -> None:
+    """`--on`: where independent runs are computed."""
+    about = "run on Ray, a worker a device: ray (here), or a cluster's ray://HOST:PORT; same results"
+    command.add_argument("--on", type=cluster, metavar="ray", help=about)
+
+
+def cluster(text: str) -> str:
+    """`ray` or `ray://HOST:PORT`."""
+    if not re.fullmatch(r"ray(://[^/\s]+:\d+)?", text):
+        raise ArgumentTypeError(f"{text!r} is no place to run; write ray, or ray://HOST:PORT")
+    return text
 
 
 def add_base(command: ArgumentParser) -> None:

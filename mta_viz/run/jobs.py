@@ -53,9 +53,7 @@ def workers(work: Work[I, R], on: str | None = None, most: int | None = None) ->
     try:
         if begun:
             _join(ray, on)
-        actors, shared = _actors(ray, work, most)
-        yield partial(_on_ray, ray, actors)
-        del shared  # a worker that is begun again reads it
+        yield partial(_on_ray, ray, *_actors(ray, work, most))
     finally:
         if begun:
             ray.shutdown()  # ends the workers too
@@ -97,15 +95,17 @@ def _actors(ray: Any, work: Work[I, R], most: int | None) -> tuple[list[Any], An
     actor = ray.remote(max_task_retries=TRIES, **options)(Worker)
     shared = ray.put(work)  # once a machine, however many workers it has
     n_workers = min(_places(ray, needed), most or sys.maxsize)
-    return [actor.remote([shared], device, threads) for _ in range(n_workers)], shared
+    return [actor.remote(device, threads) for _ in range(n_workers)], shared
 
 
-def _on_ray(ray: Any, actors: list[Any], items: Iterable[I]) -> Iterator[tuple[int, R]]:
+def _on_ray(ray: Any, actors: list[Any], shared: Any, items: Iterable[I]) -> Iterator[tuple[int, R]]:
     from ray.util import ActorPool
 
     pool = ActorPool(actors)
     try:
-        yield from pool.map_unordered(lambda worker, pair: worker.run.remote(*pair), enumerate(items))
+        yield from pool.map_unordered(
+            lambda worker, pair: worker.run.remote([shared], *pair), enumerate(items)
+        )
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, MtaVizError):
             raise error.cause from None
@@ -133,16 +133,17 @@ def _places(ray: Any, needed: dict[str, int]) -> int:
 class Worker(Generic[I, R]):
     """Runs items in a process of its own."""
 
-    def __init__(self, shared: list[Any], device: str, threads: int) -> None:
-        import ray
-
-        work: Work[I, R] = ray.get(shared)[0]
+    def __init__(self, device: str, threads: int) -> None:
         torch.set_num_threads(threads)
         all_threads.cache_clear()  # the job's, not this process's own
         all_threads()
-        work.model.to(device)
-        self.work = work
+        self.device, self.work = device, None
 
-    def run(self, at: int, item: I) -> tuple[int, R]:
-        """The item's place and its result."""
+    def run(self, shared: list[Any], at: int, item: I) -> tuple[int, R]:
+        """The item's place and its result; `shared` refers to the work, which is fetched once."""
+        if self.work is None:
+            import ray
+
+            self.work = ray.get(shared)[0]
+            self.work.model.to(self.device)
         return at, self.work(item)

@@ -167,7 +167,7 @@ class RMSNorm(nn.Module):
         self.hook_normalized = HookPoint()
 
     def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
-        """Normalise over the last axis, where the weight is: of a spread model layers are on several devices."""
+        """Normalise over the last axis, where the weight is: a model may be spread over several devices."""
         x = x.to(self.weight.device)
         if x.is_cuda and x.dtype == self.weight.dtype and not listened(self.hook_normalized):
             normed = F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)

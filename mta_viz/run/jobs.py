@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 
@@ -18,48 +18,48 @@ from mta_viz.errors import MtaVizError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import all_threads
 
-I = TypeVar("I")  # noqa: E741
-R = TypeVar("R")
 LOCAL = "ray"  # the cluster of this machine, started where there is none
 TRIES = 2  # more for an item whose worker was lost; one that ends every worker must end
 
 
-class Work(Protocol[I, R]):
-    """What is done with an item: it depends on the item alone, and can be pickled, its model too."""
+class Work(Protocol):
+    """What is done with an item: the result depends on the item alone. It can be pickled, its model too."""
 
-    model: HookedMTA
+    @property
+    def model(self) -> HookedMTA:
+        """Which runs."""
 
-    def __call__(self, item: I, /) -> R:
+    def __call__(self, item: Any, /) -> Any:
         """The item's result."""
 
 
-Spread = Callable[[Iterable[I]], Iterator[tuple[int, R]]]
+Spread = Callable[[Iterable[Any]], Iterator[tuple[int, Any]]]
 
 
 @contextmanager
-def workers(work: Work[I, R], on: str | None = None, most: int | None = None) -> Iterator["Spread[I, R]"]:
+def workers(work: Work, on: str | None = None, most: int | None = None) -> Iterator[Spread]:
     """Gives what maps items to (place of the item, its result), as they are ready.
 
     Here in order, or `on` Ray ("ray", "ray://HOST:PORT") on at most `most` workers: each has a copy of the
-    work, its model on a device of its own of the same kind; `work.model` is moved to the CPU for good. An item
-    whose worker is lost is run again. What an item raises ends all of it. Raises MtaVizError without Ray,
-    without a device for a worker, and for an item that no worker survives.
+    work, its model on a device of its own of the same kind; `work.model` is moved to the CPU for good. An
+    item whose worker is lost is run again. What an item raises ends all of it. Raises MtaVizError without
+    Ray, without a device for a worker, and for an item that no worker survives.
     """
     if on is None:
         yield lambda items: ((at, work(item)) for at, item in enumerate(items))
         return
     ray = _ray()
-    begun = not ray.is_initialized()
+    if not ray.is_initialized():
+        _join(ray, on)
+    actors, shared = _actors(ray, work, most)
     try:
-        if begun:
-            _join(ray, on)
-        yield partial(_on_ray, ray, *_actors(ray, work, most))
+        yield partial(_on_ray, ray, actors, shared)
     finally:
-        if begun:
-            ray.shutdown()  # ends the workers too
+        for actor in actors:
+            ray.kill(actor)  # Ray itself ends with this process: the next checkpoint has it at once
 
 
-def spread(work: Work[I, R], items: Sequence[I], on: str | None = None) -> Iterator[tuple[int, R]]:
+def spread(work: Work, items: Sequence[Any], on: str | None = None) -> Iterator[tuple[int, Any]]:
     """All items of a job that has no other, as `workers` maps them."""
     with workers(work, on if items else None, len(items)) as run:
         yield from run(items)
@@ -84,7 +84,7 @@ def _join(ray: Any, on: str) -> None:
         raise MtaVizError(f"no Ray cluster answers at {on} ({error}); look with: ray status") from error
 
 
-def _actors(ray: Any, work: Work[I, R], most: int | None) -> tuple[list[Any], Any]:
+def _actors(ray: Any, work: Work, most: int | None) -> tuple[list[Any], Any]:
     """A worker for each place of the cluster, and what holds the work for them."""
     gpu, threads = work.model.device.type == "cuda", all_threads()
     work.model.to("cpu")
@@ -98,14 +98,13 @@ def _actors(ray: Any, work: Work[I, R], most: int | None) -> tuple[list[Any], An
     return [actor.remote(device, threads) for _ in range(n_workers)], shared
 
 
-def _on_ray(ray: Any, actors: list[Any], shared: Any, items: Iterable[I]) -> Iterator[tuple[int, R]]:
+def _on_ray(ray: Any, actors: list[Any], shared: Any, items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
     from ray.util import ActorPool
 
     pool = ActorPool(actors)
     try:
-        yield from pool.map_unordered(
-            lambda worker, pair: worker.run.remote([shared], *pair), enumerate(items)
-        )
+        run = lambda worker, pair: worker.run.remote([shared], *pair)  # noqa: E731
+        yield from pool.map_unordered(run, enumerate(items))
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, MtaVizError):
             raise error.cause from None
@@ -130,16 +129,17 @@ def _places(ray: Any, needed: dict[str, int]) -> int:
     return places
 
 
-class Worker(Generic[I, R]):
+class Worker:
     """Runs items in a process of its own."""
 
     def __init__(self, device: str, threads: int) -> None:
         torch.set_num_threads(threads)
         all_threads.cache_clear()  # the job's, not this process's own
         all_threads()
-        self.device, self.work = device, None
+        self.device = device
+        self.work: Work | None = None
 
-    def run(self, shared: list[Any], at: int, item: I) -> tuple[int, R]:
+    def run(self, shared: list[Any], at: int, item: Any) -> tuple[int, Any]:
         """The item's place and its result; `shared` refers to the work, which is fetched once."""
         if self.work is None:
             import ray

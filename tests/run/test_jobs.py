@@ -68,7 +68,7 @@ def test_ray_gives_the_same_digits_though_a_worker_is_lost(model, tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_workers")
 def test_what_no_worker_survives_and_what_an_item_raises_end_the_job(model, tmp_path):
-    with pytest.raises(PromptError, match="^five$"):
+    with pytest.raises(PromptError, match=r"^five$"):
         list(spread(work_of(model, tmp_path), [[0, 1], [5, 1]], "ray"))
     with pytest.raises(MtaVizError, match="ended 3 times"):
         list(spread(work_of(model, tmp_path), [[4, 1]], "ray"))

@@ -1,4 +1,4 @@
-"""Layers spread over devices: who lies where, equal runs, and that nothing meets a tensor of another device."""
+"""Layers spread over devices: who lies where, equal runs, and no tensor meets one of another device."""
 
 from pathlib import Path
 

@@ -168,8 +168,8 @@ def run_sweep(
 
     All settings grow together, so that partial results speak of all of them. After every batch
     `keep(results so far)` is called, then `progress(share of the missing work done)`; raise in
-    either to stop. `on`: where, as of `spread`. Raises `PromptError` before anything is scored when a setting's needles do not
-    fit, and `TokenizerError` when the tokenizer cannot encode the task.
+    either to stop. `on`: where, as of `spread`. Raises `PromptError` before anything is scored when a
+    setting's needles do not fit, and `TokenizerError` when the tokenizer cannot encode the task.
     """
     measuring = _Measuring(model, check_sweep(model, sweep), sweep)
     places = {key: at for at, key in enumerate(sweep.keys)}

@@ -103,7 +103,7 @@ def measure_missing(
     progress: Callable[[float], None] = lambda share: None,
     on: str | None = None,
 ) -> ModelResults:
-    """`known` with the samples of `sweep` it lacks; those of other sweeps stay. The rest as of `run_sweep`."""
+    """`known` with the samples of `sweep` it lacks; others stay. The rest as of `run_sweep`."""
     wanted = set(sweep.keys)
     others = tuple(sample for sample in known.samples if sample.key not in wanted)
 

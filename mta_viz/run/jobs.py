@@ -51,9 +51,9 @@ def workers(work: Work, on: str | None = None, most: int | None = None) -> Itera
     ray = _ray()
     if not ray.is_initialized():
         _join(ray, on)
-    actors, shared = _actors(ray, work, most)
+    actors, shared = started(ray, work, most)
     try:
-        yield partial(_on_ray, ray, actors, shared)
+        yield partial(mapped, ray, actors, shared)
     finally:
         for actor in actors:
             ray.kill(actor)  # Ray itself ends with this process: the next checkpoint has it at once
@@ -84,7 +84,7 @@ def _join(ray: Any, on: str) -> None:
         raise MtaVizError(f"no Ray cluster answers at {on} ({error}); look with: ray status") from error
 
 
-def _actors(ray: Any, work: Work, most: int | None) -> tuple[list[Any], Any]:
+def started(ray: Any, work: Work, most: int | None) -> tuple[list[Any], Any]:
     """A worker for each place of the cluster, and what holds the work for them."""
     gpu, threads = work.model.device.type == "cuda", all_threads()
     work.model.to("cpu")
@@ -98,7 +98,8 @@ def _actors(ray: Any, work: Work, most: int | None) -> tuple[list[Any], Any]:
     return [actor.remote(device, threads) for _ in range(n_workers)], shared
 
 
-def _on_ray(ray: Any, actors: list[Any], shared: Any, items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+def mapped(ray: Any, actors: list[Any], shared: Any, items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """(place of the item, its result), as they are ready; a worker that stands twice has two at a time."""
     from ray.util import ActorPool
 
     pool = ActorPool(actors)

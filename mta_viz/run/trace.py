@@ -264,7 +264,7 @@ class Trace(Printed):
         return None if gate is None else gate[0].float().to(z.device)
 
     def project(self, layer: int) -> QueryKeyValue:
-        """Rotated queries and keys, and values, of all of a layer's positions, on its device; with a batch axis."""
+        """Rotated queries and keys, and values, with a batch axis; on the layer's device."""
         with self.model.lock, torch.no_grad():
             self.check_model(f"blocks.{layer}.ln1", f"blocks.{layer}.attn")
             set_threads(self.model.config, len(self.tokens))

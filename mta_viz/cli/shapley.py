@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from mta_viz.cli.effects import task_of
-from mta_viz.cli.flags import add_file, add_model, add_task, open_model, positive
+from mta_viz.cli.flags import add_file, add_model, add_on, add_task, open_model, positive
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
 
@@ -15,6 +15,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """A model, a task, what is made of a kernel, and how long to sample."""
     add = parser.add_argument
     add_model(parser)
+    add_on(parser)
     add_task(parser, "blocks", required=True)
     about = "what a kernel taken out becomes: own-tap (default): its gain and sign stay; identity; zero"
     add("--edit", choices=("own-tap", "identity", "zero"), default="own-tap", help=about)
@@ -42,5 +43,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
         model, arguments.task, arguments.samples, seed, usual=SAMPLES[name], length=length
     )
     with ProgressLine("measuring") as progress:
-        shared = shapley_values(model, batches, edit, seed=seed, most=arguments.most, progress=progress)
+        how = {"seed": seed, "most": arguments.most, "progress": progress, "on": arguments.on}
+        shared = shapley_values(model, batches, edit, **how)
     return TaskShapley(sha256(model.path or arguments.path), name, setting, seed, shared).as_data()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
 from mta_viz.cli import flags
-from mta_viz.cli.output import ProgressLine, going_on_from, note
+from mta_viz.cli.output import ProgressLine, going_on_from, note, seldom
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.facts import DEPTHS
 from mta_viz.tasks.needles import TEMPLATES
@@ -51,7 +51,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    """Measure what the file does not hold yet; it is written anew after every batch."""
+    """Measure what the file does not hold yet; it is written anew as batches end, a large one seldom."""
     from mta_viz.analysis.labs.sweep import check_sweep
     from mta_viz.analysis.labs.sweep_file import results_of
 
@@ -142,7 +142,7 @@ def _measure(
         write_sweep(file, results.with_model(so_far))
 
     with ProgressLine(known.name) as progress:
-        measured = measure_missing(model, sweep, known, keep=keep, progress=progress, on=on)
+        measured = measure_missing(model, sweep, known, keep=seldom(keep), progress=progress, on=on)
     keep(measured)
     return results.with_model(measured)
 

@@ -173,17 +173,22 @@ def run_sweep(
     """
     measuring = _Measuring(model, check_sweep(model, sweep), sweep)
     places = {key: at for at, key in enumerate(sweep.keys)}
-    results = {sample.key: sample for sample in done if sample.key in places}
-    batches = _missing(model, sweep, set(results))
+    results: list[SampleResult | None] = [None] * len(places)
+
+    def take(samples: Iterable[SampleResult]) -> tuple[SampleResult, ...]:
+        for sample in samples:
+            if sample.key in places:
+                results[places[sample.key]] = sample
+        return tuple(result for result in results if result is not None)
+
+    batches = _missing(model, sweep, {sample.key for sample in take(done)})
     work = [len(seeds) * multiply_adds(model.config, setting[1] or 1) for setting, seeds in batches]
     finished = 0.0
     for at, samples in spread(measuring, batches, on):
-        results |= {sample.key: sample for sample in samples}
-        results = dict(sorted(results.items(), key=lambda pair: places[pair[0]]))
+        keep(take(samples))
         finished += work[at]
-        keep(tuple(results.values()))
         progress(finished / sum(work))
-    return tuple(results.values())
+    return take(())
 
 
 def check_sweep(model: HookedMTA, sweep: Sweep) -> Tokenizer:

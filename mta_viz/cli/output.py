@@ -83,7 +83,7 @@ def going_on_from(file: Path) -> Iterator[None]:
 
 
 def seldom(write: Callable[[T], None]) -> Callable[[T], None]:
-    """`write` as often as takes a twentieth of the time, for results that grow; write the last ones yourself."""
+    """`write`, of results that grow, for at most a twentieth of the time; the caller writes the last."""
     due = 0.0
 
     def written(results: T) -> None:

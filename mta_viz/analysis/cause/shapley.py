@@ -9,25 +9,20 @@ to `sweeps`.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
-from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray as Array
 from pydantic import PlainValidator
-from torch import Tensor
 
-from mta_viz.analysis.cause.effects import without
-from mta_viz.analysis.cause.sweeps import Outcome, outcome
+from mta_viz.analysis.cause.coalitions import Coalitions, Kept
+from mta_viz.analysis.cause.sweeps import Outcome
 from mta_viz.analysis.kernels.kernels import KernelId, Where
 from mta_viz.analysis.labs.task_samples import GoldBatch
-from mta_viz.model.editing import edited
 from mta_viz.model.plans import PLACES, Edit
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import Spread, workers
-from mta_viz.run.scoring import after_layer, embedded
 from mta_viz.run.tracing import Progress
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import LEVEL, median_interval
@@ -36,7 +31,6 @@ LARGEST_ERROR = 0.05  # of the whole effect: the standard error at which samplin
 FEWEST, MOST = 20, 400  # pairs of orders
 TRIED, LARGEST_SET, RANDOM_SETS = 8, 5, 20
 KernelName = Annotated[KernelId, PlainValidator(KernelId.named)]  # a kernel as a field of a file
-_PARAMETER = {"pre": "kernel_pre", "post": "kernel_post", "head_pre": "head_pre", "head_post": "head_post"}
 
 
 @dataclass(frozen=True)
@@ -233,51 +227,6 @@ def passes(n_kernels: int, n_batches: int, pairs: int) -> int:
     return (alone + sets) * n_batches + 2 * n_kernels * pairs
 
 
-Kept = Bool[Array, " kernel"]
-Step = Kept | tuple[Sequence[int] | Array, int]  # kernels kept in all samples; an order, on one batch
-
-
-class Coalitions:
-    """A model of which some kernels are kept, the others taken out; kernels by their place in `kernels`.
-
-    What runs has its own weights for every kernel and shares all others with `model`, which stays as it is.
-    """
-
-    def __init__(
-        self, model: HookedMTA, kernels: tuple[KernelId, ...], edit: Edit, batches: Sequence[GoldBatch] = ()
-    ) -> None:
-        self.model, self.kernels, self.edit, self.batches = model, kernels, edit, batches
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is made of it, which each worker makes for itself."""
-        return {name: value for name, value in vars(self).items() if name != "_edited"}
-
-    @cached_property
-    def _edited(self) -> tuple[HookedMTA, list[tuple[Tensor, Tensor, Tensor]]]:
-        """The model without any, and of each kind in a layer its weight, with all kernels and with none."""
-        made = edited(self.model, tuple(without(kernel, self.edit) for kernel in self.kernels))
-        names = {f"blocks.{kernel.layer}.attn.{_PARAMETER[kernel.where]}": None for kernel in self.kernels}
-        weights, originals = dict(made.named_parameters()), dict(self.model.named_parameters())
-        parts = [(weights[name], originals[name].detach(), weights[name].detach()) for name in names]
-        return made, parts
-
-    def keep(self, kept: Kept) -> HookedMTA:
-        """The model with the kernels where `kept` is True."""
-        (model, parts), heads = self._edited, self.model.config.n_heads
-        for part, (weight, whole, none) in enumerate(parts):
-            rows = torch.from_numpy(kept[part * heads : (part + 1) * heads].copy()).to(whole.device)
-            chosen = torch.where(rows[:, None], whole.reshape(heads, -1), none.reshape(heads, -1))
-            weight.data = chosen.view_as(whole)
-        return model
-
-    def __call__(self, step: Step) -> "Outcome | Float[Array, ' kernel']":
-        """All samples with some kernels kept; of an order, what each kernel adds on a batch."""
-        if isinstance(step, tuple):
-            return _walk(self, self.batches[step[1]], step[0])
-        model = self.keep(step)
-        return outcome(model, [embedded(model, batch.ids) for batch in self.batches], 0, self.batches)
-
-
 def _means(result: Outcome) -> tuple[float, float]:
     n = len(result.right)
     return sum(result.right) / n, math.fsum(result.log_probability) / n
@@ -355,30 +304,6 @@ def _marginals(
     return pairs()
 
 
-def _walk(coalitions: Coalitions, batch: GoldBatch, order: Sequence[int] | Array) -> Float[Array, " kernel"]:
-    """What each kernel adds when they come back one by one in `order`, from none to all."""
-    added = np.empty(len(order))
-    kept = np.zeros(len(order), bool)
-    model = coalitions.keep(kept)
-    entering = [embedded(model, batch.ids)]  # the residual stream entering each layer
-    value = _climb(model, entering, 0, batch)
-    for at in order:
-        kept[at] = True
-        model, layer = coalitions.keep(kept), coalitions.kernels[at].layer
-        before, value = value, _climb(model, entering, layer, batch)
-        added[at] = value - before
-    return added
-
-
-def _climb(model: HookedMTA, entering: list[Tensor], layer: int, batch: GoldBatch) -> float:
-    """The batch's mean log-probability; `entering` is brought up to date from `layer` on."""
-    del entering[layer + 1 :]
-    for above in range(layer, model.config.n_layers - 1):
-        entering.append(after_layer(model, entering[above], above))
-    result: Outcome = outcome(model, [entering[-1]], model.config.n_layers - 1, [batch])
-    return math.fsum(result.log_probability) / len(result.log_probability)
-
-
 def _removals(
     coalitions: Coalitions, run: Spread, order: Array, seed: int, report: "_Steps"
 ) -> Iterator[Removal]:
@@ -386,7 +311,7 @@ def _removals(
     n = len(order)
     random = np.random.default_rng((seed, MOST))
 
-    def measured(sets: Sequence[Kept]) -> list[tuple[float, float]]:
+    def measured(*sets: Kept) -> list[tuple[float, float]]:
         return [_means(result) for result in _samples(coalitions, run, report, sets)]
 
     def among(places: Sequence[int] | Array) -> Kept:
@@ -395,13 +320,12 @@ def _removals(
     chosen: list[int] = []
     for size in range(1, min(LARGEST_SET, n) + 1):
         left = [at for at in order[:TRIED].tolist() if at not in chosen]
-        tried = dict(zip(left, measured([~among([*chosen, at]) for at in left]), strict=True))
+        tried = dict(zip(left, measured(*(~among([*chosen, at]) for at in left)), strict=True))
         chosen.append(min(tried, key=lambda at: tried[at][1]))
         drawn = [~among(random.choice(n, size, replace=False)) for _ in range(RANDOM_SETS)]
-        only, *randoms = measured([among(chosen), *drawn])
-        worst = min(randoms, key=lambda pair: pair[1])
-        kernels = tuple(coalitions.kernels[at] for at in chosen)
-        yield Removal(kernels, *tried[chosen[-1]], *only, *worst)
+        only, *randoms = measured(among(chosen), *drawn)
+        ends = (*tried[chosen[-1]], *only, *min(randoms, key=lambda pair: pair[1]))
+        yield Removal(tuple(coalitions.kernels[at] for at in chosen), *ends)
 
 
 class _Steps:

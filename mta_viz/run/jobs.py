@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -22,6 +22,7 @@ LOCAL = "ray"  # the cluster of this machine, started where there is none
 TRIES = 2  # more for an item whose worker was lost; one that ends every worker must end
 
 
+@runtime_checkable
 class Work(Protocol):
     """What is done with an item: the result depends on the item alone. It can be pickled, its model too."""
 
@@ -81,7 +82,10 @@ def _join(ray: Any, on: str) -> None:
     try:
         ray.init(None if on == LOCAL else on, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError, ImportError) as error:
-        raise MtaVizError(f"no Ray cluster answers at {on} ({error}); look with: ray status") from error
+        raise MtaVizError(
+            f"no Ray cluster answers at {on} ({error}); look there with: ray status. One with a token wants "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here"
+        ) from error
 
 
 def started(ray: Any, work: Work, most: int | None) -> tuple[list[Any], Any]:

@@ -5,7 +5,7 @@ named as spans, which are outlined on every map.
 """
 
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import streamlit as st
@@ -14,7 +14,7 @@ from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, M
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.errors import PromptError
-from mta_viz.figures.attention.maps import HeadMap, Scale
+from mta_viz.figures.attention.maps import HEADS_TOGETHER, HeadMap, Scale, layer_maps_key, layer_maps_of
 from mta_viz.figures.attention.tokens import AttentionText, Why, residual, sentence, value_text
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage, is_distribution
@@ -23,17 +23,22 @@ from mta_viz.plots.theme import Figure, score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_pointer
 from mta_viz.ui.shell import cache, link, pickers, state
+from mta_viz.ui.shell.measuring import Keep, Measurement, Results, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Selected
 from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, keep, save_line, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import bar, caption, chart, head_label, lines, menu, plain, row_table
+from mta_viz.ui.shell.work import Work
 
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
 SCALE = Setting[Scale]("scale", SCALES[0])
 OVERVIEW_PX, WHY_PX = 460, 300
-VIEW, VIEW_UP_TO = "map", 1024  # its name; tokens: longer prompts have an overview and an exact part
+VIEW, VIEW_UP_TO = (
+    "map",
+    HEADS_TOGETHER,
+)  # its name; tokens: longer prompts have an overview and an exact part
 SIDE = Setting[Side]("text side", SIDES[0])
 NO_SPAN = "none"
 SPAN = Setting("span", NO_SPAN)
@@ -120,12 +125,33 @@ class Head:
 
 
 def draw_overview(head: Head) -> None:
-    """The whole of a long prompt in blocks; a box chooses the part that is shown exactly."""
+    """The whole of a long prompt in blocks; a box chooses the part that is shown exactly.
+
+    A pass over the layer makes those of all heads, beside the page: its progress stands there before.
+    """
+    if measured(_pooling(head)) is None:
+        return
     outlined = (head.part.queries, head.part.keys) if head.part else None
     spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=OVERVIEW_PX, outlined=outlined)
     figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
     chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
     save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
+
+
+def _pooling(head: Head) -> Measurement:
+    source, layer = head.source, head.selected.layer
+
+    def pool(running: Work, keep: Keep) -> object:
+        running.begin("Pooling the maps of the layer")
+        return layer_maps_of(replace(source, progress=running.report), layer)
+
+    key = (head.page.key, *layer_maps_key(layer))
+    return Measurement("overview", key, "Draw the overview", pool, by_itself=True, large=True)
+
+
+def is_pooled(head: Head) -> bool:
+    """Whether the overview is there, and with it the limits of the maps; a short prompt needs none."""
+    return not head.has_overview or state.part(Results).of(_pooling(head)) is not None
 
 
 def point_view(head: Head) -> None:

@@ -162,10 +162,12 @@ def _draw_panels(desk: Desk, linked: Linked) -> None:
         draw_stages(desk)
         with st.popover("Find, name"):
             heads.draw_spans(desk.head)
-    if desk.head.has_overview:
-        heads.draw_overview(desk.head)
+    overview = st.container()
     draw_maps(linked)
     draw_words(desk, linked)
+    if desk.head.has_overview:
+        with overview:
+            heads.draw_overview(desk.head)
 
 
 @st.fragment

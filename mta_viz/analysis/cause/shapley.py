@@ -179,7 +179,8 @@ def shapley_values(
     """Sample orders until the largest standard error is 5 % of the whole effect, at most `most` pairs.
 
     Each pair of orders (one and its reverse: Castro et al. 2009 with antithetic pairs) is walked on one
-    batch in turn; what lies below the changed kernel is not run again. Raise in `progress` to stop.
+    batch in turn. What lies below the changed kernel is not run again, nor below one that is alone out or
+    kept. Raise in `progress` to stop.
     Raises ValueError for a model without kernels.
 
     >>> from mta_viz.analysis.labs.task_samples import blocks_batches
@@ -286,12 +287,29 @@ def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps
         return result
 
     complete, none = measured(np.ones(n, bool)), measured(np.zeros(n, bool))
-    each = np.eye(n, dtype=bool)
-    necessary = [_gain("necessary", measured(~row), complete) for row in each]
-    sufficient = [_gain("sufficient", none, measured(row)) for row in each]
+    necessary = [
+        _gain("necessary", removed, complete) for removed in _each(coalitions, batches, True, report)
+    ]
+    sufficient = [_gain("sufficient", none, kept) for kept in _each(coalitions, batches, False, report)]
     (accuracy, value), (none_accuracy, none_value) = _means(complete), _means(none)
     gains = [out | alone for out, alone in zip(necessary, sufficient, strict=True)]
     return _Alone(value, accuracy, none_value, none_accuracy, gains)
+
+
+def _each(
+    coalitions: Coalitions, batches: Sequence[GoldBatch], others: bool, report: "_Steps"
+) -> Iterator[Outcome]:
+    """Each kernel in turn alone unlike all `others`, kept or out; layers below it are run once for all."""
+    n, reached = len(coalitions.kernels), 0
+    residuals = [embedded(coalitions.model, batch.ids) for batch in batches]
+    for at, kernel in enumerate(coalitions.kernels):  # in the order of layers
+        for layer in range(reached, kernel.layer):
+            model = coalitions.keep(np.full(n, others))
+            residuals = [after_layer(model, resid, layer) for resid in residuals]
+        reached = kernel.layer
+        model = coalitions.keep((np.arange(n) == at) != others)
+        yield outcome(model, residuals, kernel.layer, batches)
+        report.add(len(batches))
 
 
 def _gain(side: str, before: Outcome, after: Outcome) -> dict[str, Any]:

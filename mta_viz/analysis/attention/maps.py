@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d, max_pool2d, pad
 
 from mta_viz.model.stages import Stage, is_distribution, layer_stages
+from mta_viz.model.turns import pause
+from mta_viz.run.devices import in_turns
 from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tables import Row, Table
 from mta_viz.tokenizers.base import Tokens
@@ -247,11 +249,13 @@ def layer_maps(
             {stage: head_map(trace, layer, stage, head, max_cells) for stage in held} for head in heads
         )
     wholes = {stage: _whole(trace, layer, stage, heads.start, max_cells) for stage in stages}
-    for first_row, slabs in trace.stage_slabs(layer):
-        for stage, slab in slabs.items():
-            wholes[stage].add(slab[heads.start : heads.stop], first_row)
-        if progress is not None:
-            progress(((first_row + slab.shape[1]) / len(trace.tokens)) ** 2)
+    with in_turns(trace.model, len(trace.tokens)):
+        for first_row, slabs in trace.stage_slabs(layer):
+            for stage, slab in slabs.items():
+                wholes[stage].add(slab[heads.start : heads.stop], first_row)
+            if progress is not None:
+                progress(((first_row + slab.shape[1]) / len(trace.tokens)) ** 2)
+            pause()
     results = {stage: whole.results(heads) for stage, whole in wholes.items()}
     return tuple({stage: maps[at] for stage, maps in results.items()} for at in range(len(heads)))
 

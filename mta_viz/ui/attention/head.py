@@ -22,7 +22,7 @@ from mta_viz.plots.attention.tokens import convolution_window, mixing_bars
 from mta_viz.plots.theme import Figure, score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_pointer
-from mta_viz.ui.shell import cache, link, pickers, state
+from mta_viz.ui.shell import cache, link, pickers, state, work
 from mta_viz.ui.shell.measuring import Keep, Measurement, Results, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Selected
@@ -152,6 +152,11 @@ def _pooling(head: Head) -> Measurement:
 def is_pooled(head: Head) -> bool:
     """Whether the overview is there, and with it the limits of the maps; a short prompt needs none."""
     return not head.has_overview or state.part(Results).of(_pooling(head)) is not None
+
+
+def is_pooling(head: Head) -> bool:
+    """Whether the overview is on its way: what can wait leaves the processor to it."""
+    return head.has_overview and work.running("overview", _pooling(head).key) is not None
 
 
 def point_view(head: Head) -> None:

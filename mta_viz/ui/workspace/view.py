@@ -150,7 +150,7 @@ def _draw_top(desk: Desk) -> None:
         if desk.plan:
             draw_plan_strip(desk)
         draw_answer(desk)
-        if desk.story is None:
+        if desk.story is None and not heads.is_pooling(desk.head):
             with st.container(key="story"):
                 told = draw_story(page)
             if told is not None:  # within the moment that a quick one is waited for

@@ -39,10 +39,9 @@ class Pooled:
 
 
 class Pooler:
-    """Pools a map that arrives as row slabs, so that its T x T cells never exist at once.
+    """Pools a map that arrives as row slabs, so that its T x T cells never exist at once; or several heads'.
 
-    `n_keys` are pooled, of which the first stands `offset` after the first query. Several heads' maps may
-    arrive together, with an axis before the queries.
+    `n_keys` are pooled, of which the first stands `offset` after the first query.
     """
 
     def __init__(self, block: int, n_keys: int, offset: int = 0) -> None:
@@ -256,8 +255,7 @@ def layer_maps(
             if progress is not None:
                 progress(((first_row + slab.shape[1]) / len(trace.tokens)) ** 2)
             pause()
-    results = {stage: whole.results(heads) for stage, whole in wholes.items()}
-    return tuple({stage: maps[at] for stage, maps in results.items()} for at in range(len(heads)))
+    return tuple({stage: whole.result(at) for stage, whole in wholes.items()} for at in range(len(heads)))
 
 
 def _whole(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int) -> "WholeMap[AttentionMap]":
@@ -269,8 +267,7 @@ def _whole(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int) ->
 class WholeMap(Generic[Map]):
     """A head's whole map while its rows pass by: pooled, or kept as they are where they fit `max_cells`.
 
-    `empty` is the map without its cells. Maps of several heads may pass by together, with an axis before the
-    queries.
+    `empty` is the map without its cells. Maps of consecutive heads may pass by together.
     """
 
     def __init__(self, empty: Map, n_tokens: int, max_cells: int) -> None:
@@ -288,22 +285,14 @@ class WholeMap(Generic[Map]):
         else:
             self._pooler.add(values)
 
-    def result(self, *, row_sums: bool = True) -> Map:
-        """The map of all rows; `row_sums`: whether they mean anything."""
-        return self._map(self.empty, None, row_sums)
-
-    def results(self, heads: range) -> tuple[Map, ...]:
-        """The maps of the heads that passed by together."""
-        return tuple(self._map(replace(self.empty, head=head), at, True) for at, head in enumerate(heads))
-
-    def _map(self, empty: Map, head: int | None, row_sums: bool) -> Map:
-        which = ... if head is None else head
-        pooled = self._whole if self._pooler else None
+    def result(self, at: int | None = None, *, row_sums: bool = True) -> Map:
+        """All rows, of several heads those of head `at` after `empty`'s; `row_sums`: if they mean anything."""
+        which, pooled = ... if at is None else at, self._whole
         if pooled is not None:
             pooled = Pooled(*(getattr(pooled, part.name)[which] for part in fields(Pooled)))
         values = torch.cat(self._rows, dim=-2)[which] if pooled is None else pooled.values
-        filled = replace(empty, values=values, pooled=pooled)
-        return self._facts.on(filled, whole_rows=row_sums, head=head)
+        filled = replace(self.empty, head=self.empty.head + (at or 0), values=values, pooled=pooled)
+        return self._facts.on(filled, at, whole_rows=row_sums)
 
     @cached_property
     def _whole(self) -> Pooled | None:
@@ -395,11 +384,11 @@ class Facts:
         negative = cells.clamp_(max=0).sum(-1).double().sum(-1)
         self._parts.append(torch.stack([n_bad, -negative, total, sums.amin(-1), sums.amax(-1)]).cpu())
 
-    def on(self, attention: Map, *, whole_rows: bool, head: int | None = None) -> Map:
+    def on(self, attention: Map, at: int | None = None, *, whole_rows: bool) -> Map:
         """The map with these facts, of one head of several; row sums only where it holds whole rows."""
         if not self._parts:
             return attention
-        parts = torch.stack(self._parts)[:, :, ... if head is None else head].double()
+        parts = torch.stack(self._parts)[:, :, ... if at is None else at].double()
         n_bad, negative, total = parts[:, :3].sum(0).tolist()
         return replace(
             attention,

@@ -18,12 +18,12 @@ from numpy import ndarray as Array
 from pydantic import PlainValidator
 from torch import Tensor
 
-from mta_viz.analysis.cause.effects import without
+from mta_viz.analysis.cause.effects import kernel_ids, without
 from mta_viz.analysis.cause.sweeps import Outcome, outcome
 from mta_viz.analysis.kernels.kernels import KernelId, Where
 from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.model.editing import edited
-from mta_viz.model.plans import PLACES, Edit
+from mta_viz.model.plans import Edit
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import after_layer, embedded
 from mta_viz.run.tracing import Progress
@@ -154,19 +154,6 @@ class Pairs:
         return np.asarray(np.sqrt(np.square(apart).sum(0) / (n * (n - 1))))
 
 
-def kernel_ids(model: HookedMTA, edit: Edit) -> tuple[KernelId, ...]:
-    """Every kernel that `edit` can take out, head mixing by its target's rows, in the order of layers."""
-    config = model.config
-    return tuple(
-        KernelId(layer, head, where)
-        for layer in range(config.n_layers)
-        for places in PLACES
-        for where in places
-        if getattr(config.kernels(layer), where) and (edit != "zero" or where in ("pre", "post"))
-        for head in range(config.n_heads)
-    )
-
-
 def shapley_values(
     model: HookedMTA,
     batches: Sequence[GoldBatch],
@@ -280,13 +267,8 @@ class _Alone(NamedTuple):
 def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps") -> _Alone:
     """All kept, none kept, each one removed and each one kept."""
     n = len(coalitions.kernels)
-
-    def measured(kept: Array) -> Outcome:
-        result = coalitions.samples(kept, batches)
-        report.add(len(batches))
-        return result
-
-    complete, none = measured(np.ones(n, bool)), measured(np.zeros(n, bool))
+    complete, none = (coalitions.samples(np.full(n, kept), batches) for kept in (True, False))
+    report.add(2 * len(batches))
     necessary = [
         _gain("necessary", removed, complete) for removed in _each(coalitions, batches, True, report)
     ]

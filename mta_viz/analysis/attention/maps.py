@@ -286,7 +286,7 @@ class WholeMap(Generic[Map]):
             self._pooler.add(values)
 
     def result(self, at: int | None = None, *, row_sums: bool = True) -> Map:
-        """All rows, of several heads those of head `at` after `empty`'s; `row_sums`: if they mean anything."""
+        """The map of all rows, of several heads the one `at`; `row_sums`: whether they mean anything."""
         which, pooled = ... if at is None else at, self._whole
         if pooled is not None:
             pooled = Pooled(*(getattr(pooled, part.name)[which] for part in fields(Pooled)))

@@ -22,15 +22,14 @@ from mta_viz.plots.attention.tokens import convolution_window, mixing_bars
 from mta_viz.plots.theme import Figure, score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_pointer
-from mta_viz.ui.shell import cache, link, pickers, state, work
-from mta_viz.ui.shell.measuring import Keep, Measurement, Results, measured
+from mta_viz.ui.shell import cache, link, pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Selected
 from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, keep, save_line, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import bar, caption, chart, head_label, lines, menu, plain, row_table
-from mta_viz.ui.shell.work import Work
+from mta_viz.ui.shell.work import Work, finished
 
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
 SCALE = Setting[Scale]("scale", SCALES[0])
@@ -125,12 +124,7 @@ class Head:
 
 
 def draw_overview(head: Head) -> None:
-    """The whole of a long prompt in blocks; a box chooses the part that is shown exactly.
-
-    A pass over the layer makes those of all heads, beside the page: its progress stands there before.
-    """
-    if measured(_pooling(head)) is None:
-        return
+    """The whole of a long prompt in blocks; a box chooses the part that is shown exactly."""
     outlined = (head.part.queries, head.part.keys) if head.part else None
     spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=OVERVIEW_PX, outlined=outlined)
     figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
@@ -138,25 +132,25 @@ def draw_overview(head: Head) -> None:
     save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
 
 
-def _pooling(head: Head) -> Measurement:
-    source, layer = head.source, head.selected.layer
+def pool_layer(head: Head) -> None:
+    """Has the overviews of the layer's heads made, with their progress here; then the page is drawn anew."""
+    alone = Source(head.page.model, head.page.trace)
 
-    def pool(running: Work, keep: Keep) -> object:
+    def pool(running: Work) -> object:
         running.begin("Pooling the maps of the layer")
-        return layer_maps_of(replace(source, progress=running.report), layer)
+        return layer_maps_of(replace(alone, progress=running.report), head.selected.layer)
 
-    key = (head.page.key, *layer_maps_key(layer))
-    return Measurement("overview", key, "Draw the overview", pool, by_itself=True, large=True)
+    if finished("overview", _pooled_key(head), pool, cache.stores().of_runs) is not None:
+        st.rerun()
 
 
 def is_pooled(head: Head) -> bool:
     """Whether the overview is there, and with it the limits of the maps; a short prompt needs none."""
-    return not head.has_overview or state.part(Results).of(_pooling(head)) is not None
+    return not head.has_overview or cache.stores().of_runs.get(_pooled_key(head)) is not None
 
 
-def is_pooling(head: Head) -> bool:
-    """Whether the overview is on its way: what can wait leaves the processor to it."""
-    return head.has_overview and work.running("overview", _pooling(head).key) is not None
+def _pooled_key(head: Head) -> tuple[Hashable, ...]:
+    return (head.page.key, *layer_maps_key(head.selected.layer))
 
 
 def point_view(head: Head) -> None:

@@ -165,7 +165,6 @@ def _draw_panels(desk: Desk, linked: Linked) -> None:
         draw_stages(desk)
         with st.popover("Find, name"):
             heads.draw_spans(desk.head)
-    with st.container(key="overview"):
     with st.container(key="overview"):  # there every time, so that what follows stays in its place
         if desk.head.has_overview and heads.is_pooled(desk.head):
             heads.draw_overview(desk.head)

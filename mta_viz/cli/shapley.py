@@ -29,7 +29,8 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Sample orders until the largest standard error is at most 5 % of the whole effect."""
-    from mta_viz.analysis.cause.shapley import kernel_ids, shapley_values
+    from mta_viz.analysis.cause.effects import kernel_ids
+    from mta_viz.analysis.cause.shapley import shapley_values
     from mta_viz.analysis.cause.shapley_file import LENGTHS, SAMPLES, TaskShapley
     from mta_viz.analysis.labs.task_samples import task_batches
     from mta_viz.checkpoint.locate import sha256

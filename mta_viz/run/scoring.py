@@ -39,27 +39,44 @@ def after_layer(model: HookedMTA, resid: Resid, layer: int) -> Resid:
         return model.blocks[layer](resid)
 
 
-def last_logits(model: HookedMTA, resid: Resid, layer: int, n_last: int) -> Float[Tensor, "batch last vocab"]:
-    """Logits of the last `n_last` positions, from the residual stream entering `layer`, float32."""
-    for above in range(layer, model.config.n_layers):
-        resid = after_layer(model, resid, above)
-    with model.lock, torch.no_grad():
-        return model.logits(resid[:, -n_last:]).float()
+class Below:
+    """Residual streams of batches entering a layer; layers below are run once while it goes upwards.
+
+    A pickle begins anew.
+    """
+
+    def __init__(self, model: HookedMTA, ids: Sequence[Int[Tensor, "batch position"]]) -> None:
+        self.model, self.ids = model, ids
+        self._layer, self._residuals = 0, list[Resid]()
+
+    def entering(self, layer: int) -> list[Resid]:
+        """Of each batch."""
+        if not self._residuals or self._layer > layer:
+            self._layer, self._residuals = 0, [embedded(self.model, batch) for batch in self.ids]
+        for below in range(self._layer, layer):
+            self._residuals = [after_layer(self.model, resid, below) for resid in self._residuals]
+        self._layer = layer
+        return self._residuals
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_layer": 0, "_residuals": []}
 
 
 def end_logits_from(
     model: HookedMTA, resid: Resid, layer: int, n_last: int
 ) -> Float[Tensor, "batch last vocab"]:
-    """`last_logits` in the least time; `layer` is one of the model's.
+    """Logits of the last `n_last` positions, from the residual stream entering `layer`, float32.
 
     Of the last layer only these positions' rows are computed, since no other reaches the logits;
-    the last bits may differ from a whole pass.
+    the last bits may differ from a whole pass. `layer` may be the number of layers: none is left to run.
     """
     for below in range(layer, model.config.n_layers - 1):
         resid = after_layer(model, resid, below)
     with model.lock, torch.no_grad():
         set_threads(model.config, resid.shape[1], batch=resid.shape[0])
-        return model.logits(model.blocks[-1].last_rows(resid, n_last)).float()
+        all_run = layer == model.config.n_layers
+        rows = resid[:, -n_last:] if all_run else model.blocks[-1].last_rows(resid, n_last)
+        return model.logits(rows).float()
 
 
 def end_logits(

@@ -222,12 +222,14 @@ class Trace(Printed):
         qkv = self.project(layer)
         for start in range(queries.start, queries.stop, step):
             rows = attention.rows(start, min(start + step, queries.stop))
-            future = future_cells(range(rows.start, rows.stop), rows.stop, self.model.device)
+            n_rows = rows.stop - rows.start
+            future = future_cells(range(n_rows), n_rows, self.model.device)  # earlier keys all rows see
             slab: dict[Stage, Tensor] = {}
             with self.model.lock, torch.no_grad():
                 for stage, maps in attention.stage_rows(qkv, rows):
                     if stage in wanted:
-                        slab[stage] = maps[0].to(future.device).float().masked_fill(future, 0.0)
+                        slab[stage] = maps[0].to(future.device).float()
+                        slab[stage][:, :, rows.start :].masked_fill_(future, 0.0)  # no step reads these cells
                     if len(slab) == len(wanted):
                         break
             yield start, slab  # the lock is free while the caller works

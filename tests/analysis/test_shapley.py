@@ -10,8 +10,8 @@ import torch
 
 from mta_viz.analysis.cause.answers import Answer, AnswerMeter
 from mta_viz.analysis.cause.coalitions import Coalitions
-from mta_viz.analysis.cause.effects import without
-from mta_viz.analysis.cause.shapley import Pairs, Shapley, kernel_ids, passes, shapley_values
+from mta_viz.analysis.cause.effects import kernel_ids, without
+from mta_viz.analysis.cause.shapley import Pairs, Shapley, passes, shapley_values
 from mta_viz.analysis.cause.shapley_file import TaskShapley, prompt_batch, read_shapley
 from mta_viz.analysis.cause.sweeps import outcome
 from mta_viz.analysis.labs.task_samples import GoldBatch, blocks_batches

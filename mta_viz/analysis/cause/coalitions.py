@@ -6,7 +6,7 @@ It can be handed to workers (`run.jobs`), of which each makes its own.
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,12 +22,21 @@ from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import Edit
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.scoring import after_layer, embedded
+from mta_viz.run.scoring import Below, after_layer, embedded
 
 _PARAMETER = {"pre": "kernel_pre", "post": "kernel_post", "head_pre": "head_pre", "head_post": "head_post"}
 
 Kept = Bool[Array, " kernel"]
-Step = Kept | tuple[Sequence[int] | Array, int]  # kernels kept in all samples; an order, on one batch
+
+
+class Alone(NamedTuple):
+    """One kernel unlike all `others`, which are kept or out."""
+
+    at: int
+    others: bool
+
+
+Step = Alone | Kept | tuple[Sequence[int] | Array, int]  # kernels kept in all samples; an order, on one batch
 
 
 class Coalitions:
@@ -43,7 +52,7 @@ class Coalitions:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is made of it, which each worker makes for itself."""
-        return {name: value for name, value in vars(self).items() if name != "_edited"}
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @cached_property
     def _edited(self) -> tuple[HookedMTA, list[tuple[Parameter, Tensor, Tensor]]]:
@@ -53,6 +62,13 @@ class Coalitions:
         weights, originals = dict(made.named_parameters()), dict(self.model.named_parameters())
         parts = [(weights[name], originals[name].detach(), weights[name].detach()) for name in names]
         return made, parts
+
+    @cached_property
+    def _below(self) -> dict[bool, Below]:
+        """Layers run once for all sets that differ above them: with all kernels, and with none."""
+        ids = [batch.ids for batch in self.batches]
+        none = edited(self.model, tuple(without(kernel, self.edit) for kernel in self.kernels))
+        return {True: Below(self.model, ids), False: Below(none, ids)}
 
     def keep(self, kept: Kept) -> HookedMTA:
         """The model with the kernels where `kept` is True."""
@@ -65,6 +81,11 @@ class Coalitions:
 
     def __call__(self, step: Step) -> "Outcome | Float[Array, ' kernel']":
         """All samples with some kernels kept; of an order, what each kernel adds on a batch."""
+        if isinstance(step, Alone):
+            kept = (np.arange(len(self.kernels)) == step.at) != step.others
+            layer = self.kernels[step.at].layer
+            residuals = self._below[step.others].entering(layer)
+            return outcome(self.keep(kept), residuals, layer, self.batches)
         if isinstance(step, tuple):
             return _walk(self, self.batches[step[1]], step[0])
         model = self.keep(step)

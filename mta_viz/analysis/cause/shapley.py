@@ -6,6 +6,7 @@ kernels without that blindness. Owns coalitions of kernels and their values; wha
 to `sweeps`.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
@@ -16,11 +17,12 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from pydantic import PlainValidator
 
-from mta_viz.analysis.cause.coalitions import Coalitions, Kept
+from mta_viz.analysis.cause.coalitions import Alone, Coalitions, Kept
+from mta_viz.analysis.cause.effects import kernel_ids
 from mta_viz.analysis.cause.sweeps import Outcome
 from mta_viz.analysis.kernels.kernels import KernelId, Where
 from mta_viz.analysis.labs.task_samples import GoldBatch
-from mta_viz.model.plans import PLACES, Edit
+from mta_viz.model.plans import Edit
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import Spread, workers
 from mta_viz.run.tracing import Progress
@@ -150,19 +152,6 @@ class Pairs:
         return np.asarray(np.sqrt(np.square(apart).sum(0) / (n * (n - 1))))
 
 
-def kernel_ids(model: HookedMTA, edit: Edit) -> tuple[KernelId, ...]:
-    """Every kernel that `edit` can take out, head mixing by its target's rows, in the order of layers."""
-    config = model.config
-    return tuple(
-        KernelId(layer, head, where)
-        for layer in range(config.n_layers)
-        for places in PLACES
-        for where in places
-        if getattr(config.kernels(layer), where) and (edit != "zero" or where in ("pre", "post"))
-        for head in range(config.n_heads)
-    )
-
-
 def shapley_values(
     model: HookedMTA,
     batches: Sequence[GoldBatch],
@@ -176,8 +165,9 @@ def shapley_values(
     """Sample orders until the largest standard error is 5 % of the whole effect, at most `most` pairs.
 
     Each pair of orders (one and its reverse: Castro et al. 2009 with antithetic pairs) is walked on one
-    batch in turn; what lies below the changed kernel is not run again. Raise in `progress` to stop. `on`:
-    where, as of `workers`. Raises ValueError for a model without kernels.
+    batch in turn. What lies below the changed kernel is not run again, nor below one that is alone out or
+    kept. Raise in `progress` to stop. `on`: where, as of `workers`. Raises ValueError for a model without
+    kernels.
 
     >>> from mta_viz.analysis.labs.task_samples import blocks_batches
     >>> from mta_viz.tasks.blocks import BlockTask
@@ -240,7 +230,9 @@ class _Alone(NamedTuple):
     gains: list[dict[str, Any]]  # of each kernel, as `KernelValue` has them
 
 
-def _samples(coalitions: Coalitions, run: Spread, report: "_Steps", sets: Iterable[Kept]) -> list[Outcome]:
+def _samples(
+    coalitions: Coalitions, run: Spread, report: "_Steps", sets: Iterable[Kept | Alone]
+) -> list[Outcome]:
     """All samples with each of these sets kept."""
     results = {}
     for at, result in run(sets):
@@ -252,8 +244,8 @@ def _samples(coalitions: Coalitions, run: Spread, report: "_Steps", sets: Iterab
 def _alone(coalitions: Coalitions, run: Spread, report: "_Steps") -> _Alone:
     """All kept, none kept, each one removed and each one kept."""
     n = len(coalitions.kernels)
-    each = np.eye(n, dtype=bool)
-    sets = [np.ones(n, bool), np.zeros(n, bool), *~each, *each]
+    each = [(at, others) for others in (True, False) for at in range(n)]  # in the order of layers
+    sets = [np.ones(n, bool), np.zeros(n, bool), *itertools.starmap(Alone, each)]
     complete, none, *others = _samples(coalitions, run, report, sets)
     necessary = [_gain("necessary", other, complete) for other in others[:n]]
     sufficient = [_gain("sufficient", none, other) for other in others[n:]]

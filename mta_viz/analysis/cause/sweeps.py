@@ -32,7 +32,7 @@ from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel, everything_t
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
 from mta_viz.run.jobs import spread
-from mta_viz.run.scoring import after_layer, embedded, end_logits_from
+from mta_viz.run.scoring import Below, end_logits_from
 from mta_viz.run.tracing import Progress, Prompt, activations, capture
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
@@ -346,31 +346,16 @@ def measure_effects(
 
 
 class PlanOutcomes:
-    """What a model does on the samples under a plan; a plan after one of a lower layer is quick.
-
-    Layers below an edit are run once: of each sample the residual stream entering a layer is held.
-    """
+    """What a model does on the samples under a plan; a plan after one of a lower layer is quick."""
 
     def __init__(self, model: HookedMTA, batches: Sequence[GoldBatch]) -> None:
         self.model, self.batches = model, batches
-        self._layer, self._residuals = 0, list[Tensor]()
+        self._below = Below(model, [batch.ids for batch in batches])
 
     def __call__(self, plan: Plan) -> Outcome:
         """All samples' verdicts."""
         layer = first_layer(plan, 0)
-        self._enter(layer)
-        return outcome(edited(self.model, plan), self._residuals, layer, self.batches)
-
-    def _enter(self, layer: int) -> None:
-        if not self._residuals or self._layer > layer:
-            self._layer, self._residuals = 0, [embedded(self.model, batch.ids) for batch in self.batches]
-        for below in range(self._layer, layer):
-            self._residuals = [after_layer(self.model, resid, below) for resid in self._residuals]
-        self._layer = layer
-
-    def __getstate__(self) -> dict[str, object]:
-        """Without what is held, which each worker makes for itself."""
-        return self.__dict__ | {"_layer": 0, "_residuals": []}
+        return outcome(edited(self.model, plan), self._below.entering(layer), layer, self.batches)
 
 
 def paired_effect(plan: Plan, before: Outcome, after: Outcome) -> Effect:

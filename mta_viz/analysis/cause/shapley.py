@@ -245,7 +245,7 @@ def _alone(coalitions: Coalitions, run: Spread, report: "_Steps") -> _Alone:
     """All kept, none kept, each one removed and each one kept."""
     n = len(coalitions.kernels)
     each = [(at, others) for others in (True, False) for at in range(n)]  # in the order of layers
-    sets = [np.ones(n, bool), np.zeros(n, bool), *itertools.starmap(Alone, each)]
+    sets: list[Kept | Alone] = [np.ones(n, bool), np.zeros(n, bool), *itertools.starmap(Alone, each)]
     complete, none, *others = _samples(coalitions, run, report, sets)
     necessary = [_gain("necessary", other, complete) for other in others[:n]]
     sufficient = [_gain("sufficient", none, other) for other in others[n:]]

@@ -166,8 +166,7 @@ def shapley_values(
     """Sample orders until the largest standard error is 5 % of the whole effect, at most `most` pairs.
 
     Each pair of orders (one and its reverse: Castro et al. 2009 with antithetic pairs) is walked on one
-    batch in turn. What lies below the changed kernel is not run again, nor below one that is alone out or
-    kept. Raise in `progress` to stop.
+    batch in turn; what lies below the changed kernel is not run again. Raise in `progress` to stop.
     Raises ValueError for a model without kernels.
 
     >>> from mta_viz.analysis.labs.task_samples import blocks_batches
@@ -267,8 +266,11 @@ class _Alone(NamedTuple):
 def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps") -> _Alone:
     """All kept, none kept, each one removed and each one kept."""
     n = len(coalitions.kernels)
-    complete, none = (coalitions.samples(np.full(n, kept), batches) for kept in (True, False))
-    report.add(2 * len(batches))
+    ends = list[Outcome]()
+    for kept in (True, False):
+        ends.append(coalitions.samples(np.full(n, kept), batches))
+        report.add(len(batches))
+    complete, none = ends
     necessary = [
         _gain("necessary", removed, complete) for removed in _each(coalitions, batches, True, report)
     ]

@@ -23,7 +23,7 @@ from mta_viz.model.editing import Sources, edited
 from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import Plan
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.scoring import after_layer, end_logits_from
+from mta_viz.run.scoring import after_layer, last_logits
 from mta_viz.run.tracing import Progress, Trace, capture, generate, load, operated
 from mta_viz.tasks.facts import plain_ids
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -197,7 +197,7 @@ class AnswerMeter:
         first = first_layer(plan, self.trace.model.config.n_layers)
         model = operated(self.trace.model, plan, len(self.trace.tokens), sources)
         resid = self.run.residuals[first][None].to(model.dtype)
-        return end_logits_from(model, resid, first, len(self.answer.ids))[0].double().log_softmax(-1).cpu()
+        return last_logits(model, resid, first, len(self.answer.ids))[0].double().log_softmax(-1).cpu()
 
 
 def first_layer(plan: Sequence[Intervention], n_layers: int) -> int:

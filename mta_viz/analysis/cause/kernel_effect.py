@@ -24,7 +24,7 @@ from mta_viz.model.editing import edited
 from mta_viz.model.plans import Edit
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.scoring import attention_output, end_logits_from, moved_inputs, with_added
+from mta_viz.run.scoring import attention_output, last_logits, moved_inputs, with_added
 from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tables import Table
 
@@ -136,7 +136,7 @@ def _span_gain(trace: Trace, other: Trace, kernel: KernelId, span: Span, query: 
 def _answer_effect(trace: Trace, other: HookedMTA, layer: int, n_prompt: int) -> AnswerEffect:
     original = trace.logits(slice(-1, None))[0].log_softmax(-1)
     resid = trace.residuals[layer][None].to(other.dtype)
-    changed = end_logits_from(other, resid, layer, 1)[0, 0].log_softmax(-1)
+    changed = last_logits(other, resid, layer, 1)[0, 0].log_softmax(-1)
     token, after = int(original.argmax()), trace.tokens.ids[n_prompt:]
     return AnswerEffect(token, float(original[token]), float(changed[token]), int(changed.argmax()), after)
 

@@ -43,6 +43,8 @@ ONLY_IN = {
     "plotly": ("mta_viz/plots/", "mta_viz/exporting/", "mta_viz/figures"),
     "captum": ("mta_viz/analysis/cause/attribution",),
     "transformer_lens": ("mta_viz/model/", "mta_viz/run/"),
+    "ray": ("mta_viz/run/jobs.py",),
+    "accelerate": ("mta_viz/run/placing.py",),
 }
 # The rooms inside these packages, lowest first; what is of several rooms stands in the highest of them.
 ROOMS = {

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mta_viz.cli.flags import add_file, add_model, add_task, open_model, positive
+from mta_viz.cli.flags import add_file, add_model, add_on, add_task, open_model, positive
 from mta_viz.cli.output import ProgressLine, check_output, going_on_from, note
 from mta_viz.errors import MtaVizError
 from mta_viz.version import VERSION
@@ -24,6 +24,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """A model, a task, and where the table is kept."""
     add = parser.add_argument
     add_model(parser)
+    add_on(parser)
     add_task(parser, "blocks", required=True)
     add("--samples", type=positive, metavar="N", help="blocks: 500; else 120, or all a file has")
     about = "what is made of a kernel: identity (default); own-tap: its gain and sign stay; zero"
@@ -61,7 +62,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     table = _begun(file, wanted, arguments.force)
     with going_on_from(file), ProgressLine("measuring") as progress:
         keep = partial(write_effects, file)
-        table = measure_effects(model, batches, table, heads=arguments.heads, keep=keep, progress=progress)
+        more = {"heads": arguments.heads, "on": arguments.on}
+        table = measure_effects(model, batches, table, keep=keep, progress=progress, **more)
     return _answer(file, table)
 
 

@@ -3,6 +3,7 @@
 Imports nothing heavy: torch comes with the first model.
 """
 
+import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -35,10 +36,26 @@ def add_model(command: ArgumentParser) -> None:
 
 def add_running(command: ArgumentParser) -> None:
     """`--device`, `--dtype`, `--tokenizer`."""
-    command.add_argument("--device", default="cpu", metavar="D", help="cpu (default), cuda, cuda:1 ...")
+    about = (
+        "cpu (default), cuda, cuda:1 ..., or auto: layers spread over all GPUs, for a model too large for one"
+    )
+    command.add_argument("--device", default="cpu", metavar="D", help=about)
     about = f"to compute in (default: {DTYPES[0]}, as in the app)"
     command.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help=about)
     command.add_argument("--tokenizer", type=Path, metavar="FILE", help="the tokenizer's file")
+
+
+def add_on(command: ArgumentParser) -> None:
+    """`--on`: where independent runs are computed."""
+    about = "run on Ray, a worker a device: ray (here), or a cluster's ray://HOST:PORT; same results"
+    command.add_argument("--on", type=cluster, metavar="ray", help=about)
+
+
+def cluster(text: str) -> str:
+    """`ray` or `ray://HOST:PORT`."""
+    if not re.fullmatch(r"ray(://[^/\s]+:\d+)?", text):
+        raise ArgumentTypeError(f"{text!r} is no place to run; write ray, or ray://HOST:PORT")
+    return text
 
 
 def add_base(command: ArgumentParser) -> None:
@@ -54,9 +71,10 @@ def open_model(arguments: Namespace, path: Path | None = None, *, kernels_do: bo
     """
     import torch
 
-    from mta_viz.run.devices import checked_device, conversion
+    from mta_viz.run.devices import conversion
+    from mta_viz.run.placing import first_device
 
-    device = checked_device(arguments.device)  # before a file is read that may be large
+    device = first_device(arguments.device)  # before a file is read that may be large
     making = conversion(device, getattr(torch, arguments.dtype))
     return model_of(open_checkpoint(arguments, path, making), arguments, kernels_do=kernels_do)
 
@@ -106,8 +124,7 @@ def model_of(checkpoint: "Checkpoint", arguments: Namespace, *, kernels_do: bool
     """
     import torch
 
-    from mta_viz.model.transformer import build_model
-    from mta_viz.run.devices import check_fits, checked_device
+    from mta_viz.run.placing import placed
 
     if checkpoint.source.missing_base and not kernels_do:
         problem = f"{checkpoint.source.missing_base}; give it with --base PATH"
@@ -115,9 +132,7 @@ def model_of(checkpoint: "Checkpoint", arguments: Namespace, *, kernels_do: bool
     if checkpoint.tokenizer is None and getattr(arguments, "prompt", None) is not None:
         reason = checkpoint.tokenizer_problem or "the checkpoint names no tokenizer"
         raise TokenizerError(f"a text prompt needs the tokenizer: {reason}; give it with --tokenizer FILE")
-    device, dtype = checked_device(arguments.device), getattr(torch, arguments.dtype)
-    check_fits(checkpoint, device, dtype)
-    return build_model(checkpoint, device=device, dtype=dtype)
+    return placed(checkpoint, arguments.device, getattr(torch, arguments.dtype))
 
 
 def add_prompt(command: ArgumentParser, *, chat: bool = True) -> None:

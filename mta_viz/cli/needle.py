@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
 from mta_viz.cli import flags
-from mta_viz.cli.output import ProgressLine, going_on_from, note
+from mta_viz.cli.output import ProgressLine, going_on_from, note, seldom
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.facts import DEPTHS
 from mta_viz.tasks.needles import TEMPLATES
@@ -31,6 +31,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
     flags.add_base(parser)
     flags.add_running(parser)
+    flags.add_on(parser)
     flags.add_task(parser, about="what is hidden (default needle)")
     about = "needle: 1 to 8 (default 4); pairs: 1, 4, 9 (default), 16 or 25, as many names as cities"
     add("--needles", type=flags.number_list, metavar="2,4,6", help=about)
@@ -50,7 +51,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    """Measure what the file does not hold yet; it is written anew after every batch."""
+    """Measure what the file does not hold yet; it is written anew as batches end, a large one seldom."""
     from mta_viz.analysis.labs.sweep import check_sweep
     from mta_viz.analysis.labs.sweep_file import results_of
 
@@ -65,7 +66,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         if known.samples:
             note(f"{len(known.samples)} samples of {known.name} are in {file} already; none is run twice")
         with going_on_from(file):
-            results = _measure(model, sweep, known, results, file)
+            results = _measure(model, sweep, known, results, file, arguments.on)
         done = replace(known, samples=results.of(known.sha256, known.vocabulary))
         measured.append((path, done, len(done.samples) - len(known.samples)))
     return _answer(file, sweep, measured)
@@ -123,7 +124,12 @@ def _begun(file: Path, sweep: "Sweep", force: bool) -> "SweepResults":
 
 
 def _measure(
-    model: "HookedMTA", sweep: "Sweep", known: "ModelResults", results: "SweepResults", file: Path
+    model: "HookedMTA",
+    sweep: "Sweep",
+    known: "ModelResults",
+    results: "SweepResults",
+    file: Path,
+    on: str | None,
 ) -> "SweepResults":
     """The results with this checkpoint's samples; samples of other sweeps in the file stay."""
     from mta_viz.analysis.labs.sweep_file import measure_missing, write_sweep
@@ -136,7 +142,7 @@ def _measure(
         write_sweep(file, results.with_model(so_far))
 
     with ProgressLine(known.name) as progress:
-        measured = measure_missing(model, sweep, known, keep=keep, progress=progress)
+        measured = measure_missing(model, sweep, known, keep=seldom(keep), progress=progress, on=on)
     keep(measured)
     return results.with_model(measured)
 

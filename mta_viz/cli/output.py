@@ -9,16 +9,17 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import message, printable
 from mta_viz.tables import finite
 
+T = TypeVar("T")
 TERMINAL_SECONDS, LOG_SECONDS = 0.1, 5.0  # between two lines of progress
 LONGEST_NAME = 200  # bytes; systems take 255, and a file is written under a longer name first
 
@@ -79,6 +80,20 @@ def going_on_from(file: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         note(f"what is measured is kept in {file}; the same command goes on from there")
         raise
+
+
+def seldom(write: Callable[[T], None]) -> Callable[[T], None]:
+    """`write`, of results that grow, for at most a twentieth of the time; the caller writes the last."""
+    due = 0.0
+
+    def written(results: T) -> None:
+        nonlocal due
+        start = time.monotonic()
+        if start >= due:
+            write(results)
+            due = time.monotonic() + 20 * (time.monotonic() - start)
+
+    return written
 
 
 def check_output(path: Path, force: bool) -> None:

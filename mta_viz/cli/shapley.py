@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from mta_viz.cli.effects import task_of
-from mta_viz.cli.flags import add_file, add_model, add_task, open_model, positive
+from mta_viz.cli.flags import add_file, add_model, add_on, add_task, open_model, positive
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
 
@@ -15,6 +15,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """A model, a task, what is made of a kernel, and how long to sample."""
     add = parser.add_argument
     add_model(parser)
+    add_on(parser)
     add_task(parser, "blocks", required=True)
     about = "what a kernel taken out becomes: own-tap (default): its gain and sign stay; identity; zero"
     add("--edit", choices=("own-tap", "identity", "zero"), default="own-tap", help=about)
@@ -28,7 +29,8 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Sample orders until the largest standard error is at most 5 % of the whole effect."""
-    from mta_viz.analysis.cause.shapley import kernel_ids, shapley_values
+    from mta_viz.analysis.cause.effects import kernel_ids
+    from mta_viz.analysis.cause.shapley import shapley_values
     from mta_viz.analysis.cause.shapley_file import LENGTHS, SAMPLES, TaskShapley
     from mta_viz.analysis.labs.task_samples import task_batches
     from mta_viz.checkpoint.locate import sha256
@@ -42,5 +44,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
         model, arguments.task, arguments.samples, seed, usual=SAMPLES[name], length=length
     )
     with ProgressLine("measuring") as progress:
-        shared = shapley_values(model, batches, edit, seed=seed, most=arguments.most, progress=progress)
+        how = {"seed": seed, "most": arguments.most, "progress": progress, "on": arguments.on}
+        shared = shapley_values(model, batches, edit, **how)
     return TaskShapley(sha256(model.path or arguments.path), name, setting, seed, shared).as_data()

@@ -162,7 +162,8 @@ class Attention(nn.Module):
             for taps in (self.kernel_pre, self.kernel_post)
         )
         steps = fused.Steps(pre, self.head_pre, post, self.head_post)
-        return fused.weighted_values(qkv.q, qkv.k, qkv.v, steps, on_rows)
+        with torch.cuda.device_of(qkv.q):  # Triton takes the current device
+            return fused.weighted_values(qkv.q, qkv.k, qkv.v, steps, on_rows)
 
     def _patched(self, z: Heads, first: int) -> Heads:
         patches = self.patches.get("hook_z")

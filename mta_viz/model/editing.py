@@ -180,7 +180,7 @@ def insert_mta(
     there = model.state_dict()
     with torch.device("meta"):
         made = HookedMTA(config)
-    made.load_state_dict({**_first_values(config, model.embed.weight), **there}, assign=True)
+    made.load_state_dict({**_first_values(config, model), **there}, assign=True)
     made.tokenizer = model.tokenizer
     return made.requires_grad_(False).eval()
 
@@ -239,8 +239,8 @@ def _config(config: ModelConfig, options: MTAOptions, problems: list[str]) -> Mo
     return made
 
 
-def _first_values(config: ModelConfig, like: Tensor) -> dict[str, Tensor]:
-    """What insertion can add to each layer, in the dtype and on the device of `like`."""
+def _first_values(config: ModelConfig, model: HookedMTA) -> dict[str, Tensor]:
+    """What insertion can add to each layer, in the dtype and on the device of its weights in `model`."""
     values: dict[str, Tensor] = {}
     for layer in range(config.n_layers):
         of_layer = identities(config, layer)
@@ -249,5 +249,5 @@ def _first_values(config: ModelConfig, like: Tensor) -> dict[str, Tensor]:
             of_layer |= {"gate.weight": torch.zeros(rows, width), "gate.bias": torch.full((rows,), OPEN_GATE)}
         for name, tensor in of_layer.items():
             if tensor is not None:
-                values[f"blocks.{layer}.attn.{name}"] = tensor.to(like)
+                values[f"blocks.{layer}.attn.{name}"] = tensor.to(model.blocks[layer].attn.wq.weight)
     return values

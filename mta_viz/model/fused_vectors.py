@@ -21,7 +21,8 @@ def rotary(x: Heads, cos: Float[Tensor, "position pair"], sin: Float[Tensor, "po
     x, (n_tokens, pairs) = x.contiguous(), cos.shape
     out, width = torch.empty_like(x), x.shape[2] * x.shape[3]
     block = triton.next_power_of_2(width // 2)
-    _rotary[(x.shape[0] * n_tokens,)](x, cos, sin, out, n_tokens, width, pairs, block)
+    with torch.cuda.device_of(x):  # Triton takes the current device
+        _rotary[(x.shape[0] * n_tokens,)](x, cos, sin, out, n_tokens, width, pairs, block)
     return out
 
 
@@ -32,10 +33,11 @@ def normed_and_gated(
     z = z.contiguous()
     out, d = torch.empty_like(z), z.shape[-1]
     rows = z.numel() // d
-    _normed_and_gated[(triton.cdiv(rows, ROWS),)](
-        z, gain, gate.weight if gate else None, gate.bias if gate else None, out, rows, eps, factor,
-        gain is not None, gate is not None, d, triton.next_power_of_2(d), ROWS,
-    )  # fmt: skip
+    with torch.cuda.device_of(z):
+        _normed_and_gated[(triton.cdiv(rows, ROWS),)](
+            z, gain, gate.weight if gate else None, gate.bias if gate else None, out, rows, eps, factor,
+            gain is not None, gate is not None, d, triton.next_power_of_2(d), ROWS,
+        )  # fmt: skip
     return out
 
 

@@ -132,7 +132,7 @@ def with_heads(
     changed = parts.clone()
     for head, table in heads.items():
         rows = table[first : first + parts.shape[2], : parts.shape[3]]
-        changed[:, head, : rows.shape[0], : rows.shape[1]] = rows.to(parts.dtype)
+        changed[:, head, : rows.shape[0], : rows.shape[1]] = rows.to(parts)
     return changed
 
 

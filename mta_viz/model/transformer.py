@@ -155,7 +155,7 @@ class LensNames:
         none = torch.zeros(
             self.config.d_model, dtype=self.embed.weight.dtype, device=self.embed.weight.device
         )
-        return sum((bias for bias in (*attended, *wide) if bias is not None), none)
+        return sum((bias.to(none.device) for bias in (*attended, *wide) if bias is not None), none)
 
 
 class RMSNorm(nn.Module):
@@ -168,7 +168,8 @@ class RMSNorm(nn.Module):
         self.hook_normalized = HookPoint()
 
     def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
-        """Normalise over the last axis."""
+        """Normalise over the last axis, where the weight is: a model may be spread over several devices."""
+        x = x.to(self.weight.device)
         if x.is_cuda and x.dtype == self.weight.dtype and not listened(self.hook_normalized):
             normed = F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
             return normed if self.factor == 1.0 else normed * self.factor
@@ -234,7 +235,8 @@ class Block(nn.Module):
 
     def finish(self, resid: Resid, attn_out: Resid) -> Resid:
         """Add the attention's output, then the MLP's."""
-        mid = self.hook_resid_mid(resid + self.hook_attn_out(attn_out))
+        attn_out = self.hook_attn_out(attn_out)
+        mid = self.hook_resid_mid(resid.to(attn_out.device) + attn_out)
         return self.hook_resid_post(mid + self.hook_mlp_out(self.mlp(self.ln2(mid))))
 
 
@@ -347,16 +349,24 @@ def checked_ids(tokens: object, vocab_size: int) -> Int[Tensor, "batch position"
 
 
 def build_model(
-    checkpoint: Checkpoint, *, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
+    checkpoint: Checkpoint,
+    *,
+    device: str | torch.device | Mapping[str, torch.device] = "cpu",
+    dtype: torch.dtype | None = None,
 ) -> HookedMTA:
     """The checkpoint's model on `device`, in `dtype` (None: the file's own), ready to run.
 
+    `device` may be a map of names' beginnings (`embed.`, `blocks.0.` ...) to devices, see `run.placing`.
     Weights already in that dtype and place are used as they are, memory-mapped ones too. Of a checkpoint
     that is not whole, all other weights stay without values, and `tracing` refuses to run it.
     """
     if dtype is None and checkpoint.source.dtype:
         dtype = getattr(torch, checkpoint.source.dtype)  # one dtype, also for a file that mixes them
-    state = {name: tensor.to(device, dtype) for name, tensor in checkpoint.state_dict.items()}
+    places = device.items() if isinstance(device, Mapping) else [("", device)]
+    state = {
+        name: tensor.to(next(place for part, place in places if name.startswith(part)), dtype)
+        for name, tensor in checkpoint.state_dict.items()
+    }
     with torch.device("meta"):
         model = HookedMTA(checkpoint.config)
     model.load_state_dict(state, strict=checkpoint.is_whole, assign=True)

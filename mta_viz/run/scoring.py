@@ -39,6 +39,29 @@ def after_layer(model: HookedMTA, resid: Resid, layer: int) -> Resid:
         return model.blocks[layer](resid)
 
 
+class Below:
+    """Residual streams of batches entering a layer; layers below are run once while it goes upwards.
+
+    A pickle begins anew.
+    """
+
+    def __init__(self, model: HookedMTA, ids: Sequence[Int[Tensor, "batch position"]]) -> None:
+        self.model, self.ids = model, ids
+        self._layer, self._residuals = 0, list[Resid]()
+
+    def entering(self, layer: int) -> list[Resid]:
+        """Of each batch."""
+        if not self._residuals or self._layer > layer:
+            self._layer, self._residuals = 0, [embedded(self.model, batch) for batch in self.ids]
+        for below in range(self._layer, layer):
+            self._residuals = [after_layer(self.model, resid, below) for resid in self._residuals]
+        self._layer = layer
+        return self._residuals
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_layer": 0, "_residuals": []}
+
+
 def last_logits(model: HookedMTA, resid: Resid, layer: int, n_last: int) -> Float[Tensor, "batch last vocab"]:
     """Logits of the last `n_last` positions, from the residual stream entering `layer`, float32."""
     for above in range(layer, model.config.n_layers):
@@ -115,7 +138,7 @@ def of_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> OfMap
     def score(maps: Maps) -> Float[Tensor, " batch"]:
         own, *above = list(model.blocks)[layer:]
         resid = trace.residuals[layer].to(model.dtype).expand(len(maps), -1, -1)
-        with model.lock, model.hooks(fwd_hooks=[(name, lambda computed, hook: maps.to(computed.dtype))]):
+        with model.lock, model.hooks(fwd_hooks=[(name, lambda computed, hook: maps.to(computed))]):
             set_threads(model.config, resid.shape[1], batch=len(resid))
             resid = own(resid)
         with in_turns(model, resid.shape[1], len(resid)):
@@ -155,7 +178,8 @@ def attention_output(model: HookedMTA, trace: Trace, layer: int) -> Float[Tensor
     """What `model`'s attention of a layer adds to the residual stream that enters it in `trace`."""
     with model.lock, torch.no_grad():
         block = model.blocks[layer]
-        return block.attn(block.ln1(trace.residuals[layer][None].to(model.device, model.dtype)))[0].float()
+        added = block.attn(block.ln1(trace.residuals[layer][None].to(model.dtype)))
+        return added[0].float().to(model.device)
 
 
 @dataclass(frozen=True)
@@ -195,7 +219,7 @@ def without_cell(trace: Trace, layer: int, cell: tuple[int, int, int] | None, po
         for block in above[:-1]:
             resid = block(resid)
         leaving = (above[-1].last_rows(resid, n_last) if above else resid)[0, last]
-    return Rerun(added[0], leaving.float())
+    return Rerun(added[0].to(model.device), leaving.float().to(model.device))
 
 
 def moved_inputs(
@@ -208,7 +232,7 @@ def moved_inputs(
     """
     model, block = trace.model, trace.model.blocks[layer]
     with model.lock, torch.no_grad():
-        entering = trace.residuals[layer][None].to(model.device, model.dtype)
+        entering = trace.residuals[layer][None].to(block.ln1.weight.device, model.dtype)
         qkv, other = (
             block.attn.project(block.ln1(resid)) for resid in (entering, entering + moved.to(entering))
         )
@@ -266,13 +290,14 @@ def _after_layer(trace: Trace, layer: int) -> Float[Tensor, "position d_model"]:
     third = max(n_tokens // 3, 1)
     parts = [range(start, min(start + third, n_tokens)) for start in range(0, n_tokens, third)]
     rows = [
-        weighted_values(slab[None].to(dtype), v[:, : slab.shape[2]])
+        weighted_values(slab[None].to(v), v[:, : slab.shape[2]])
         for part in parts
         for _, slab in trace.slabs(layer, Stage.PATTERN, part)
     ]
     with trace.model.lock, torch.no_grad():
         attn_out = block.attn.output(torch.cat(rows, dim=1))
-        return block.finish(trace.residuals[layer][None].to(dtype), attn_out)[0].float()
+        after = block.finish(trace.residuals[layer][None].to(dtype), attn_out)
+        return after[0].float().to(trace.model.device)
 
 
 def _relative_error(found: Tensor, expected: Tensor) -> float:

@@ -222,12 +222,14 @@ class Trace(Printed):
         qkv = self.project(layer)
         for start in range(queries.start, queries.stop, step):
             rows = attention.rows(start, min(start + step, queries.stop))
-            future = future_cells(range(rows.start, rows.stop), rows.stop, self.model.device)
+            n_rows = rows.stop - rows.start
+            future = future_cells(range(n_rows), n_rows, self.model.device)  # earlier keys all rows see
             slab: dict[Stage, Tensor] = {}
             with self.model.lock, torch.no_grad():
                 for stage, maps in attention.stage_rows(qkv, rows):
                     if stage in wanted:
-                        slab[stage] = maps[0].float().masked_fill(future, 0.0)
+                        slab[stage] = maps[0].to(future.device).float()
+                        slab[stage][:, :, rows.start :].masked_fill_(future, 0.0)  # no step reads these cells
                     if len(slab) == len(wanted):
                         break
             yield start, slab  # the lock is free while the caller works
@@ -260,11 +262,11 @@ class Trace(Printed):
         attention = self.model.blocks[layer].attn
         with self.model.lock, torch.no_grad():  # the norm has a hook point, where another may be listening
             self.check_model(f"blocks.{layer}.attn")
-            gate = attention.gate_values(attention.normalize(z[None].to(self.model.dtype)))
-        return None if gate is None else gate[0].float()
+            gate = attention.gate_values(attention.normalize(z[None].to(attention.wq.weight)))
+        return None if gate is None else gate[0].float().to(z.device)
 
     def project(self, layer: int) -> QueryKeyValue:
-        """Rotated queries and keys, and values, of every position of a layer; with a batch axis."""
+        """Rotated queries and keys, and values, with a batch axis; on the layer's device."""
         with self.model.lock, torch.no_grad():
             self.check_model(f"blocks.{layer}.ln1", f"blocks.{layer}.attn")
             set_threads(self.model.config, len(self.tokens))

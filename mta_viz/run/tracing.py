@@ -26,14 +26,12 @@ from mta_viz.model.editing import Sources, edited
 from mta_viz.model.hooking import HookPoint
 from mta_viz.model.interventions import Intervention, PatchHead
 from mta_viz.model.plans import check_plan
-from mta_viz.model.transformer import HookedMTA, build_model
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.model.turns import pause
 from mta_viz.printed import size_text
 from mta_viz.run.devices import (
     FLOAT_BYTES,
     capture_bytes,
-    check_fits,
-    checked_device,
     conversion,
     free_bytes,
     hooks_bytes,
@@ -43,6 +41,7 @@ from mta_viz.run.devices import (
     run_seconds,
     set_threads,
 )
+from mta_viz.run.placing import first_device, placed
 from mta_viz.run.trace import Trace, check_unhooked
 from mta_viz.tokenizers.base import Tokens, tokens_from_ids
 
@@ -69,6 +68,7 @@ def load(
 ) -> HookedMTA:
     """Read a checkpoint folder and build its model on `device`, computing in `dtype` (None: the file's own).
 
+    `device` "auto" spreads the layers over all GPUs, what they do not hold on the CPU (accelerate).
     `tokenizer` is a tokenizer's file, where the folder lacks its own. `base` is an adapter's model, where it
     is not found by itself; without one only the kernels can be looked at. `progress` gets the share of bytes
     read, 0 to 1. Raises CheckpointError listing every fault, MtaVizError for a device that is not there and
@@ -77,12 +77,10 @@ def load(
     >>> mta_viz.load("assets/blocks-n5-mta").config.n_heads
     2
     """
-    there = checked_device(str(device))
+    there = first_device(str(device))
     place, making = None if base is None else Path(base), conversion(there, dtype)
     checkpoint = read_model(path, base=place, tokenizer=tokenizer, progress=progress, conversion=making)
-    if dtype is not None:
-        check_fits(checkpoint, there, dtype)
-    return build_model(checkpoint, device=device, dtype=dtype)
+    return placed(checkpoint, str(device), dtype)
 
 
 def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = None) -> Trace:
@@ -119,6 +117,7 @@ def captured(
     residuals = resid.new_empty((model.config.n_layers + 1, *resid.shape[1:]), dtype=torch.float32)
     residuals[0] = resid[0]
     for layer, block in enumerate(model.blocks):
+        resid = resid.to(block.ln1.weight.device)
         backends.append(block.attn.backend(resid))
         resid = block(resid, _row_progress(progress, layer, model.config.n_layers, ids.shape[1]))
         residuals[layer + 1] = resid[0]

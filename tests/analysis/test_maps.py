@@ -10,6 +10,7 @@ from mta_viz.analysis.attention.maps import (
     exact_map,
     head_map,
     head_maps,
+    layer_maps,
     round_up,
     shared_limit,
     shrink,
@@ -35,6 +36,20 @@ def test_head_maps_has_the_layers_stages_and_the_traces_values(trace: Trace) -> 
     for stage, one in maps.items():
         assert torch.equal(one.values, trace.map(0, stage, 1))
     assert [one.distribution for one in maps.values()] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("cells", [512, 4])
+def test_the_maps_of_all_heads_in_one_pass_are_each_heads_own(trace: Trace, cells: int) -> None:
+    together = layer_maps(trace, 0, cells)
+    assert len(together) == trace.model.config.n_heads
+    for head, maps in enumerate(together):
+        alone = {stage: head_map(trace, 0, stage, head, cells) for stage in maps}
+        for stage, one in maps.items():
+            assert torch.equal(one.values, alone[stage].values)
+            assert (one.head, one.row_sums) == (head, alone[stage].row_sums)
+            assert one.negative_share == alone[stage].negative_share
+            if one.pooled is not None:
+                assert torch.equal(one.pooled.peak_key, alone[stage].pooled.peak_key)
 
 
 def test_row_sums_of_a_softmax_are_one_and_of_a_crop_unknown(trace: Trace) -> None:

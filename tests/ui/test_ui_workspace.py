@@ -101,7 +101,7 @@ def test_one_token_says_there_is_nothing_to_see(open_app):
 def test_a_long_prompt_has_an_overview_a_part_and_a_search(open_app):
     prompt = "Oslo üüüüüüüüüü " * 60  # 26 bytes each
     app = open_app("tiny-mta", prompt, PAGE, {"crop": "0,64,0,64"}, layer=1, head=0)
-    fine(app)
+    fine(run_until(app, "Draw a box to see"))
     assert len(charts(app)) == 3 and "Queries 0 to 63, keys 0 to 63." in said(app)
     app.text_input(key="widget.search").set_value("OSLO").run()
     fine(app)
@@ -126,7 +126,7 @@ def test_a_named_span_is_what_scores_are_about_until_it_is_removed(open_app):
 
 def test_scoring_a_long_prompt_is_asked_for(open_app):
     app = open_app("tiny-mta", "é" * 520, PAGE, {"tab": "Heads"}, layer=1, head=0)  # two bytes each
-    fine(app)
+    fine(run_until(app, "Draw a box to see"))
     asked = len(app.get("plotly_chart"))
     assert "Score all heads" in [button.label for button in app.button]
     next(button for button in app.button if button.label == "Score all heads").click().run()

@@ -112,7 +112,7 @@ def value_norms(trace: Trace, layer: int, head: int) -> Float[Tensor, " key"]:
     """||v_j|| of every key j in a head (in its group's values, where heads share them), float32."""
     values = trace.project(layer).v[0]
     shared = trace.model.config.n_heads // values.shape[1]
-    return values[:, head // shared].float().norm(dim=-1)
+    return values[:, head // shared].float().norm(dim=-1).to(trace.model.device)
 
 
 def _rows(

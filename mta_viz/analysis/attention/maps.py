@@ -6,7 +6,8 @@ largest size, sign kept; only causal cells (key <= query) count.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Generic, TypeVar
+from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +16,9 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d, max_pool2d, pad
 
 from mta_viz.model.stages import Stage, is_distribution, layer_stages
-from mta_viz.run.tracing import Trace
+from mta_viz.model.turns import pause
+from mta_viz.run.devices import in_turns
+from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tables import Row, Table
 from mta_viz.tokenizers.base import Tokens
 
@@ -36,7 +39,7 @@ class Pooled:
 
 
 class Pooler:
-    """Pools a map that arrives as row slabs, so that its T x T cells never exist at once.
+    """Pools a map that arrives as row slabs, so that its T x T cells never exist at once; or several heads'.
 
     `n_keys` are pooled, of which the first stands `offset` after the first query.
     """
@@ -44,44 +47,66 @@ class Pooler:
     def __init__(self, block: int, n_keys: int, offset: int = 0) -> None:
         self.block, self._n_keys, self._offset = block, n_keys, offset
         self._pooled: list[Pooled] = []
-        self._waiting = torch.zeros(0, n_keys)  # rows of a block that is not complete
+        self._waiting: Tensor | None = None  # rows of a block that is not complete
         self._n_pooled = 0  # rows
 
-    def add(self, values: Float[Tensor, "query key"]) -> None:
+    def add(self, values: Float[Tensor, "*head query key"]) -> None:
         """Take the next rows; keys beyond the slab's width are taken as masked."""
-        padded = pad(values, (0, self._n_keys - values.shape[1]))
-        rows = torch.cat([self._waiting.to(padded), padded])
-        complete = len(rows) - len(rows) % self.block
-        self._pool(rows[:complete])
-        self._waiting = rows[complete:]
+        if self._waiting is not None:
+            missing = values.shape[-1] - self._waiting.shape[-1]
+            values = torch.cat([pad(self._waiting.to(values), (0, missing)), values], dim=-2)
+        complete = values.shape[-2] - values.shape[-2] % self.block
+        self._pool(values[..., :complete, :])
+        self._waiting = values[..., complete:, :] if complete < values.shape[-2] else None
 
     def result(self) -> Pooled:
         """The pooled map of all rows."""
-        self._pool(self._waiting)
+        if self._waiting is not None:
+            self._pool(self._waiting)
         parts = [[getattr(part, field.name) for part in self._pooled] for field in fields(Pooled)]
-        return Pooled(*map(torch.cat, parts))
+        return Pooled(*(torch.cat(part, dim=-2) for part in parts))
 
-    def _pool(self, values: Float[Tensor, "query key"]) -> None:
+    def _pool(self, values: Float[Tensor, "*head query key"]) -> None:
         """Pool rows that begin a block. A NaN is larger than everything, a masked cell smaller."""
-        if not len(values):
+        (n_rows, n_keys), block, first = values.shape[-2:], self.block, self._n_pooled
+        if not n_rows:
             return
-        queries = torch.arange(len(values), device=values.device)[:, None] + self._n_pooled
-        keys = torch.arange(self._n_keys, device=values.device)[None, :]
-        causal = keys + self._offset <= queries
-        size = torch.where(causal, values.abs().nan_to_num(nan=torch.inf), -1.0)
-        _, (peak,) = max_pool2d(size[None], self.block, ceil_mode=True, return_indices=True)
-        look: dict[str, Any] = {"ceil_mode": True, "divisor_override": 1}  # sums, not means
-        (total,) = avg_pool2d(torch.where(causal, values, 0.0)[None], self.block, **look)
-        (count,) = avg_pool2d(causal.to(values)[None], self.block, **look)
-        self._pooled.append(
-            Pooled(
-                values=torch.where(count > 0, values.flatten()[peak], 0.0).cpu(),
-                peak_query=(peak // self._n_keys + self._n_pooled).cpu(),
-                peak_key=(peak % self._n_keys).cpu(),
-                means=(total / count.clamp(min=1)).cpu(),
-            )
+        cells = pad(values, (0, -n_keys % block, 0, -n_rows % block))  # a copy
+        cells = cells.reshape(-1, *cells.shape[-2:])
+        start, future = _future_band(cells, first, self._offset, n_keys)
+        cells[..., start:].masked_fill_(future, 0.0)
+        size = cells.abs()
+        size[..., start:].masked_fill_(future, -1.0)
+        _, peak = max_pool2d(size, block, return_indices=True)
+        total = avg_pool2d(cells, block, divisor_override=1)  # sums, not means
+        largest = cells.flatten(1).gather(1, peak.flatten(1)).view_as(peak)
+        count, wide = self._counts(n_rows, peak.shape[-1]).to(total), cells.shape[-1]
+        parts = (
+            torch.where(count > 0, largest, 0.0),
+            (peak // wide + first).int(),
+            (peak % wide).int(),
+            total / count.clamp(min=1),
         )
-        self._n_pooled += len(values)
+        missing = -(-self._n_keys // block) - peak.shape[-1]
+        shape = (*values.shape[:-2], -1, peak.shape[-1] + missing)
+        self._pooled.append(Pooled(*(pad(part.cpu(), (0, missing)).view(shape) for part in parts)))
+        self._n_pooled += n_rows
+
+    def _counts(self, n_rows: int, columns: int) -> Int[Tensor, "row column"]:
+        """How many causal cells each block of the next rows has."""
+        seen = (torch.arange(n_rows) + self._n_pooled - self._offset + 1).clamp(max=self._n_keys)
+        of_rows = (seen[:, None] - self.block * torch.arange(columns)).clamp(0, self.block)
+        return pad(of_rows, (0, 0, 0, -n_rows % self.block)).unflatten(0, (-1, self.block)).sum(1)
+
+
+def _future_band(
+    cells: Float[Tensor, "*head query key"], first_query: int, first_key: int, n_keys: int
+) -> tuple[int, Bool[Tensor, "query _key"]]:
+    """The first column some row does not see; from there on, which cells are of no key that the row sees."""
+    start = min(max(first_query - first_key + 1, 0), n_keys)
+    queries = torch.arange(cells.shape[-2], device=cells.device)[:, None] + first_query
+    keys = torch.arange(start, cells.shape[-1], device=cells.device)
+    return start, (keys + first_key > queries) | (keys >= n_keys)
 
 
 LIMIT_PERCENTILE = 99.5
@@ -203,15 +228,34 @@ def head_maps(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict
 
     Of a saved run without its checkpoint, the stages it holds.
     """
+    return layer_maps(trace, layer, max_cells, heads=range(head, head + 1))[0]
+
+
+def layer_maps(
+    trace: Trace,
+    layer: int,
+    max_cells: int = 512,
+    *,
+    heads: range | None = None,
+    progress: Progress | None = None,
+) -> tuple[dict[Stage, AttentionMap], ...]:
+    """`head_maps` of several heads (None: all) in one pass; raise in `progress(share done)` to stop."""
     stages = layer_stages(trace.model.config.kernels(layer))
+    heads = range(trace.model.config.n_heads) if heads is None else heads
     held = [stage for stage in stages if trace.has(layer, stage)]
     if len(held) < len(stages):
-        return {stage: head_map(trace, layer, stage, head, max_cells) for stage in held}
-    wholes = {stage: _whole(trace, layer, stage, head, max_cells) for stage in stages}
-    for first_row, slabs in trace.stage_slabs(layer):
-        for stage, slab in slabs.items():
-            wholes[stage].add(slab[head], first_row)
-    return {stage: whole.result() for stage, whole in wholes.items()}
+        return tuple(
+            {stage: head_map(trace, layer, stage, head, max_cells) for stage in held} for head in heads
+        )
+    wholes = {stage: _whole(trace, layer, stage, heads.start, max_cells) for stage in stages}
+    with in_turns(trace.model, len(trace.tokens)):
+        for first_row, slabs in trace.stage_slabs(layer):
+            for stage, slab in slabs.items():
+                wholes[stage].add(slab[heads.start : heads.stop], first_row)
+            if progress is not None:
+                progress(((first_row + slab.shape[1]) / len(trace.tokens)) ** 2)
+            pause()
+    return tuple({stage: whole.result(at) for stage, whole in wholes.items()} for at in range(len(heads)))
 
 
 def _whole(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int) -> "WholeMap[AttentionMap]":
@@ -223,7 +267,7 @@ def _whole(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int) ->
 class WholeMap(Generic[Map]):
     """A head's whole map while its rows pass by: pooled, or kept as they are where they fit `max_cells`.
 
-    `empty` is the map without its cells.
+    `empty` is the map without its cells. Maps of consecutive heads may pass by together.
     """
 
     def __init__(self, empty: Map, n_tokens: int, max_cells: int) -> None:
@@ -232,20 +276,27 @@ class WholeMap(Generic[Map]):
         self._pooler = Pooler(block, n_tokens) if block > 1 else None
         self._rows, self._facts = list[Tensor](), Facts()
 
-    def add(self, values: Float[Tensor, "query key"], first_row: int) -> None:
+    def add(self, values: Float[Tensor, "*head query key"], first_row: int) -> None:
         """Take the next rows, over keys 0..last row; they are pooled where they lie."""
         values = values.detach().float()
         self._facts.add(values, first_row, 0)
         if self._pooler is None:
-            self._rows.append(pad(values.cpu(), (0, self._n_tokens - values.shape[1])))
+            self._rows.append(pad(values.cpu(), (0, self._n_tokens - values.shape[-1])))
         else:
             self._pooler.add(values)
 
-    def result(self, *, row_sums: bool = True) -> Map:
-        """The map of all rows; `row_sums`: whether they mean anything."""
-        pooled = self._pooler.result() if self._pooler else None
-        values = torch.cat(self._rows) if pooled is None else pooled.values
-        return self._facts.on(replace(self.empty, values=values, pooled=pooled), whole_rows=row_sums)
+    def result(self, at: int | None = None, *, row_sums: bool = True) -> Map:
+        """The map of all rows, of several heads the one `at`; `row_sums`: whether they mean anything."""
+        which, pooled = ... if at is None else at, self._whole
+        if pooled is not None:
+            pooled = Pooled(*(getattr(pooled, part.name)[which] for part in fields(Pooled)))
+        values = torch.cat(self._rows, dim=-2)[which] if pooled is None else pooled.values
+        filled = replace(self.empty, head=self.empty.head + (at or 0), values=values, pooled=pooled)
+        return self._facts.on(filled, at, whole_rows=row_sums)
+
+    @cached_property
+    def _whole(self) -> Pooled | None:
+        return self._pooler.result() if self._pooler else None
 
 
 def shrink(attention: AttentionMap, max_cells: int) -> AttentionMap:
@@ -316,30 +367,32 @@ class Facts:
     """What is summed over all exact cells while they pass by: bad ones, signs, row sums."""
 
     def __init__(self) -> None:
-        self.n_bad = 0
-        self.negative = self.total = 0.0
-        self.lowest, self.highest = float("inf"), float("-inf")
+        self._parts: list[Tensor] = []  # of each slab
 
-    def add(self, values: Float[Tensor, "query key"], query_start: int, key_start: int) -> None:
+    def add(self, values: Float[Tensor, "*head query key"], query_start: int, key_start: int) -> None:
         """Take the next rows; cells with key > query do not count."""
-        place = values.device
-        queries = torch.arange(values.shape[0], device=place)[:, None] + query_start
-        causal = torch.arange(values.shape[1], device=place)[None, :] + key_start <= queries
-        counted = causal & values.isfinite()
-        self.n_bad += int(causal.sum()) - int(counted.sum())
-        cells = torch.where(counted, values, 0.0)
-        self.negative += float(cells.clamp(max=0).sum(dtype=torch.float64).abs())
-        self.total += float(cells.abs().sum(dtype=torch.float64))
-        sums = cells.sum(1, dtype=torch.float64)
-        if len(sums):
-            self.lowest = min(self.lowest, float(sums.min()))
-            self.highest = max(self.highest, float(sums.max()))
+        if not values.shape[-2]:
+            return
+        cells = values.clone()
+        start, future = _future_band(cells, query_start, key_start, values.shape[-1])
+        cells[..., start:].masked_fill_(future, 0.0)
+        n_bad = torch.zeros(cells.shape[:-2], device=cells.device)
+        if not bool(cells.sum().isfinite()):  # few maps hold such cells, and looking at each takes long
+            bad = ~cells.isfinite()
+            n_bad, cells = bad.sum((-2, -1)), cells.double().masked_fill_(bad, 0.0)
+        sums, total = cells.sum(-1).double(), cells.abs().sum(-1).double().sum(-1)
+        negative = cells.clamp_(max=0).sum(-1).double().sum(-1)
+        self._parts.append(torch.stack([n_bad, -negative, total, sums.amin(-1), sums.amax(-1)]).cpu())
 
-    def on(self, attention: Map, *, whole_rows: bool) -> Map:
-        """The map with these facts; row sums only where it holds whole rows."""
+    def on(self, attention: Map, at: int | None = None, *, whole_rows: bool) -> Map:
+        """The map with these facts, of one head of several; row sums only where it holds whole rows."""
+        if not self._parts:
+            return attention
+        parts = torch.stack(self._parts)[:, :, ... if at is None else at].double()
+        n_bad, negative, total = parts[:, :3].sum(0).tolist()
         return replace(
             attention,
-            n_bad=self.n_bad,
-            negative_share=self.negative / self.total if self.total else 0.0,
-            row_sums=(self.lowest, self.highest) if whole_rows else None,
+            n_bad=round(n_bad),
+            negative_share=negative / total if total else 0.0,
+            row_sums=(float(parts[:, 3].min()), float(parts[:, 4].max())) if whole_rows else None,
         )

@@ -85,9 +85,12 @@ def layer_effect(
     first = max(position - reach, 0)
     kept = slice(0, position + 1)
     with torch.no_grad():
-        pattern = trace.maps(layer, Stage.PATTERN, slice(position, position + 1), kept)[:, 0]
-        softmax = trace.maps(layer, linear_from(attention.kernels), slice(first, position + 1), kept)
-        onto, bias = direction(trace, position, token, against), attention.wo.bias
+        there, bias = attention.wo.weight.device, attention.wo.bias
+        pattern = trace.maps(layer, Stage.PATTERN, slice(position, position + 1), kept)[:, 0].to(there)
+        softmax = trace.maps(layer, linear_from(attention.kernels), slice(first, position + 1), kept).to(
+            there
+        )
+        onto = direction(trace, position, token, against).to(there)
         per_key = _per_key(trace, layer, position, pattern, onto)
         values = softmax * _folded(attention, per_key, position + 1 - first)
         heads = (pattern * per_key).sum(-1)

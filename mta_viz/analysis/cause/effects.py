@@ -18,7 +18,8 @@ from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.validate import Measured, from_text
 from mta_viz.errors import MtaVizError
 from mta_viz.model.interventions import Intervention
-from mta_viz.model.plans import OF_KERNEL, OF_MIXING, Edit, Plan, PlanData, plan_as_data
+from mta_viz.model.plans import OF_KERNEL, OF_MIXING, PLACES, Edit, Plan, PlanData, plan_as_data
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.tables import Table
 
 FILES: dict[Edit, str] = {
@@ -183,6 +184,19 @@ def without(kernel: KernelId, edit: Edit = "identity") -> Intervention:
             raise MtaVizError(f"{kernel.name()} is head mixing, which has no edit {edit!r}; take own-tap")
         case where:
             return OF_MIXING[edit](kernel.layer, where, kernel.head)
+
+
+def kernel_ids(model: HookedMTA, edit: Edit) -> tuple[KernelId, ...]:
+    """Every kernel that `edit` can take out, head mixing by its target's rows, in the order of layers."""
+    config = model.config
+    return tuple(
+        KernelId(layer, head, where)
+        for layer in range(config.n_layers)
+        for places in PLACES
+        for where in places
+        if getattr(config.kernels(layer), where) and (edit != "zero" or where in ("pre", "post"))
+        for head in range(config.n_heads)
+    )
 
 
 def kernel_of(effect: Effect) -> KernelId | None:

@@ -6,26 +6,25 @@ kernels without that blindness. Owns coalitions of kernels and their values; wha
 to `sweeps`.
 """
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray as Array
 from pydantic import PlainValidator
-from torch import Tensor
 
-from mta_viz.analysis.cause.effects import without
-from mta_viz.analysis.cause.sweeps import Outcome, outcome
+from mta_viz.analysis.cause.coalitions import Alone, Coalitions, Kept
+from mta_viz.analysis.cause.effects import kernel_ids
+from mta_viz.analysis.cause.sweeps import Outcome
 from mta_viz.analysis.kernels.kernels import KernelId, Where
 from mta_viz.analysis.labs.task_samples import GoldBatch
-from mta_viz.model.editing import edited
-from mta_viz.model.plans import PLACES, Edit
+from mta_viz.model.plans import Edit
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.scoring import after_layer, embedded
+from mta_viz.run.jobs import Spread, workers
 from mta_viz.run.tracing import Progress
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import LEVEL, median_interval
@@ -34,7 +33,6 @@ LARGEST_ERROR = 0.05  # of the whole effect: the standard error at which samplin
 FEWEST, MOST = 20, 400  # pairs of orders
 TRIED, LARGEST_SET, RANDOM_SETS = 8, 5, 20
 KernelName = Annotated[KernelId, PlainValidator(KernelId.named)]  # a kernel as a field of a file
-_PARAMETER = {"pre": "kernel_pre", "post": "kernel_post", "head_pre": "head_pre", "head_post": "head_post"}
 
 
 @dataclass(frozen=True)
@@ -154,19 +152,6 @@ class Pairs:
         return np.asarray(np.sqrt(np.square(apart).sum(0) / (n * (n - 1))))
 
 
-def kernel_ids(model: HookedMTA, edit: Edit) -> tuple[KernelId, ...]:
-    """Every kernel that `edit` can take out, head mixing by its target's rows, in the order of layers."""
-    config = model.config
-    return tuple(
-        KernelId(layer, head, where)
-        for layer in range(config.n_layers)
-        for places in PLACES
-        for where in places
-        if getattr(config.kernels(layer), where) and (edit != "zero" or where in ("pre", "post"))
-        for head in range(config.n_heads)
-    )
-
-
 def shapley_values(
     model: HookedMTA,
     batches: Sequence[GoldBatch],
@@ -175,12 +160,14 @@ def shapley_values(
     seed: int = 0,
     most: int = MOST,
     progress: Progress | None = None,
+    on: str | None = None,
 ) -> Shapley:
     """Sample orders until the largest standard error is 5 % of the whole effect, at most `most` pairs.
 
     Each pair of orders (one and its reverse: Castro et al. 2009 with antithetic pairs) is walked on one
-    batch in turn; what lies below the changed kernel is not run again. Raise in `progress` to stop.
-    Raises ValueError for a model without kernels.
+    batch in turn. What lies below the changed kernel is not run again, nor below one that is alone out or
+    kept. Raise in `progress` to stop. `on`: where, as of `workers`. Raises ValueError for a model without
+    kernels.
 
     >>> from mta_viz.analysis.labs.task_samples import blocks_batches
     >>> from mta_viz.tasks.blocks import BlockTask
@@ -189,14 +176,16 @@ def shapley_values(
     >>> abs(sum(value.shapley for value in shared.values) - shared.effect) < 1e-3
     True
     """
-    coalitions = Coalitions(model, kernel_ids(model, edit), edit)
+    coalitions = Coalitions(model, kernel_ids(model, edit), edit, batches)
     n = len(coalitions.kernels)
     if not n:
         raise ValueError("the model has no kernels to share the effect out to")
     report = _Steps(progress, passes(n, len(batches), most))
-    alone = _alone(coalitions, batches, report)
-    pairs = _marginals(coalitions, batches, alone.complete - alone.none, seed, most, report)
-    order = np.argsort(-pairs.mean, kind="stable")
+    with workers(coalitions, on) as run:
+        alone = _alone(coalitions, run, report)
+        pairs = _marginals(coalitions, run, alone.complete - alone.none, seed, most, report)
+        order = np.argsort(-pairs.mean, kind="stable")
+        removals = tuple(_removals(coalitions, run, order, seed, report))
     values = tuple(
         KernelValue(
             **asdict(coalitions.kernels[at]),
@@ -206,7 +195,6 @@ def shapley_values(
         )
         for at in order.tolist()
     )
-    removals = tuple(_removals(coalitions, batches, order, seed, report))
     return Shapley(
         edit,
         sum(len(batch.answers) for batch in batches),
@@ -229,40 +217,6 @@ def passes(n_kernels: int, n_batches: int, pairs: int) -> int:
     return (alone + sets) * n_batches + 2 * n_kernels * pairs
 
 
-class Coalitions:
-    """A model of which some kernels are kept, the others taken out; kernels by their place in `kernels`.
-
-    It has weights of its own for every kernel and shares all others with `model`, which stays as it is.
-    """
-
-    def __init__(self, model: HookedMTA, kernels: tuple[KernelId, ...], edit: Edit) -> None:
-        self.kernels = kernels
-        self.model = edited(model, tuple(without(kernel, edit) for kernel in kernels))
-        names = {f"blocks.{kernel.layer}.attn.{_PARAMETER[kernel.where]}": None for kernel in kernels}
-        weights = dict(self.model.named_parameters())
-        originals = dict(model.named_parameters())
-        self._parts = [(weights[name], originals[name].detach(), weights[name].detach()) for name in names]
-        self.keep(np.zeros(len(kernels), bool))
-
-    def keep(self, kept: Bool[Array, " kernel"]) -> HookedMTA:
-        """The model with the kernels where `kept` is True."""
-        heads = self.model.config.n_heads
-        for part, (weight, whole, none) in enumerate(self._parts):
-            rows = torch.from_numpy(kept[part * heads : (part + 1) * heads].copy()).to(whole.device)
-            chosen = torch.where(rows[:, None], whole.reshape(heads, -1), none.reshape(heads, -1))
-            weight.data = chosen.view_as(whole)
-        return self.model
-
-    def samples(self, kept: Bool[Array, " kernel"], batches: Sequence[GoldBatch]) -> Outcome:
-        """Each sample's verdict and log-probability."""
-        model = self.keep(kept)
-        return outcome(model, [embedded(model, batch.ids) for batch in batches], 0, batches)
-
-    def measure(self, kept: Bool[Array, " kernel"], batches: Sequence[GoldBatch]) -> tuple[float, float]:
-        """Accuracy and mean log-probability (nats) over all samples."""
-        return _means(self.samples(kept, batches))
-
-
 def _means(result: Outcome) -> tuple[float, float]:
     n = len(result.right)
     return sum(result.right) / n, math.fsum(result.log_probability) / n
@@ -276,19 +230,25 @@ class _Alone(NamedTuple):
     gains: list[dict[str, Any]]  # of each kernel, as `KernelValue` has them
 
 
-def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps") -> _Alone:
+def _samples(
+    coalitions: Coalitions, run: Spread, report: "_Steps", sets: Iterable[Kept | Alone]
+) -> list[Outcome]:
+    """All samples with each of these sets kept."""
+    results = {}
+    for at, result in run(sets):
+        results[at] = result
+        report.add(len(coalitions.batches))
+    return [results[at] for at in sorted(results)]
+
+
+def _alone(coalitions: Coalitions, run: Spread, report: "_Steps") -> _Alone:
     """All kept, none kept, each one removed and each one kept."""
     n = len(coalitions.kernels)
-
-    def measured(kept: Array) -> Outcome:
-        result = coalitions.samples(kept, batches)
-        report.add(len(batches))
-        return result
-
-    complete, none = measured(np.ones(n, bool)), measured(np.zeros(n, bool))
-    each = np.eye(n, dtype=bool)
-    necessary = [_gain("necessary", measured(~row), complete) for row in each]
-    sufficient = [_gain("sufficient", none, measured(row)) for row in each]
+    each = [(at, others) for others in (True, False) for at in range(n)]  # in the order of layers
+    sets: list[Kept | Alone] = [np.ones(n, bool), np.zeros(n, bool), *itertools.starmap(Alone, each)]
+    complete, none, *others = _samples(coalitions, run, report, sets)
+    necessary = [_gain("necessary", other, complete) for other in others[:n]]
+    sufficient = [_gain("sufficient", none, other) for other in others[n:]]
     (accuracy, value), (none_accuracy, none_value) = _means(complete), _means(none)
     gains = [out | alone for out, alone in zip(necessary, sufficient, strict=True)]
     return _Alone(value, accuracy, none_value, none_accuracy, gains)
@@ -306,84 +266,58 @@ def _gain(side: str, before: Outcome, after: Outcome) -> dict[str, Any]:
 
 def _marginals(
     coalitions: Coalitions,
-    batches: Sequence[GoldBatch],
+    run: Spread,
     effect: float,
     seed: int,
     most: int,
     report: "_Steps",
 ) -> Pairs:
     """Pairs of orders, until the largest standard error is small enough or there are `most`."""
-    rows: list[Array] = []
-    n = len(coalitions.kernels)
-    sizes = np.array([float(len(batch.answers)) for batch in batches])
+    rows, walks = list[Array](), dict[int, Array]()
+    n, n_batches = len(coalitions.kernels), len(coalitions.batches)
+    sizes = np.array([float(len(batch.answers)) for batch in coalitions.batches])
 
     def pairs() -> Pairs:
         return Pairs(np.array(rows), np.resize(sizes, len(rows)))
 
-    while len(rows) < most:
-        order = np.random.default_rng((seed, len(rows))).permutation(n)
-        batch = batches[len(rows) % len(batches)]
-        walks = [_walk(coalitions, batch, way, report) for way in (order, order[::-1])]
-        rows.append(np.mean(walks, axis=0))
-        if (
-            len(rows) >= max(FEWEST, len(batches))
-            and len(rows) % len(batches) == 0
-            and pairs().standard_error.max() <= LARGEST_ERROR * abs(effect)
-        ):
-            break
+    orders = (np.random.default_rng((seed, pair)).permutation(n) for pair in range(most))
+    steps = ((way, at % n_batches) for at, order in enumerate(orders) for way in (order, order[::-1]))
+    for at, walk in run(steps):
+        walks[at] = walk
+        report.add(n)
+        while {2 * len(rows), 2 * len(rows) + 1} <= walks.keys():  # pairs count in their order
+            rows.append(np.mean([walks.pop(2 * len(rows)), walks.pop(2 * len(rows) + 1)], axis=0))
+            if (
+                len(rows) >= max(FEWEST, n_batches)
+                and len(rows) % n_batches == 0
+                and pairs().standard_error.max() <= LARGEST_ERROR * abs(effect)
+            ):
+                return pairs()
     return pairs()
 
 
-def _walk(
-    coalitions: Coalitions, batch: GoldBatch, order: Sequence[int] | Array, report: "_Steps"
-) -> Float[Array, " kernel"]:
-    """What each kernel adds when they come back one by one in `order`, from none to all."""
-    added = np.empty(len(order))
-    kept = np.zeros(len(order), bool)
-    model = coalitions.keep(kept)
-    entering = [embedded(model, batch.ids)]  # the residual stream entering each layer
-    value = _climb(model, entering, 0, batch)
-    for at in order:
-        kept[at] = True
-        model, layer = coalitions.keep(kept), coalitions.kernels[at].layer
-        before, value = value, _climb(model, entering, layer, batch)
-        added[at] = value - before
-        report.add(1)
-    return added
-
-
-def _climb(model: HookedMTA, entering: list[Tensor], layer: int, batch: GoldBatch) -> float:
-    """The batch's mean log-probability; `entering` is brought up to date from `layer` on."""
-    del entering[layer + 1 :]
-    for above in range(layer, model.config.n_layers - 1):
-        entering.append(after_layer(model, entering[above], above))
-    result: Outcome = outcome(model, [entering[-1]], model.config.n_layers - 1, [batch])
-    return math.fsum(result.log_probability) / len(result.log_probability)
-
-
 def _removals(
-    coalitions: Coalitions, batches: Sequence[GoldBatch], order: Array, seed: int, report: "_Steps"
+    coalitions: Coalitions, run: Spread, order: Array, seed: int, report: "_Steps"
 ) -> Iterator[Removal]:
     """Greedy sets of one kernel to five, beside the worst of random sets of their size."""
     n = len(order)
     random = np.random.default_rng((seed, MOST))
 
-    def measured(kept: Array) -> tuple[float, float]:
-        report.add(len(batches))
-        return coalitions.measure(kept, batches)
+    def measured(*sets: Kept) -> list[tuple[float, float]]:
+        return [_means(result) for result in _samples(coalitions, run, report, sets)]
 
-    def without(places: Sequence[int] | Array) -> tuple[float, float]:
-        return measured(~np.isin(np.arange(n), places))
+    def among(places: Sequence[int] | Array) -> Kept:
+        return np.isin(np.arange(n), places)
 
     chosen: list[int] = []
     for size in range(1, min(LARGEST_SET, n) + 1):
-        tried = {at: without([*chosen, at]) for at in order[:TRIED].tolist() if at not in chosen}
+        left = [at for at in order[:TRIED].tolist() if at not in chosen]
+        tried = dict(zip(left, measured(*(~among([*chosen, at]) for at in left)), strict=True))
         chosen.append(min(tried, key=lambda at: tried[at][1]))
-        only = measured(np.isin(np.arange(n), chosen))
-        drawn = [without(random.choice(n, size, replace=False)) for _ in range(RANDOM_SETS)]
-        worst = min(drawn, key=lambda pair: pair[1])
-        kernels = tuple(coalitions.kernels[at] for at in chosen)
-        yield Removal(kernels, *tried[chosen[-1]], *only, *worst)
+        drawn = [~among(random.choice(n, size, replace=False)) for _ in range(RANDOM_SETS)]
+        only, *randoms = measured(among(chosen), *drawn)
+        ends = (*tried[chosen[-1]], *only, *min(randoms, key=lambda pair: pair[1]))
+        yield Removal(tuple(coalitions.kernels[at] for at in chosen), *ends)
 
 
 class _Steps:

@@ -31,7 +31,8 @@ from mta_viz.model.interventions import (
 from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel, everything_to_identity, plan_as_data
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
-from mta_viz.run.scoring import after_layer, embedded, end_logits_from
+from mta_viz.run.jobs import spread
+from mta_viz.run.scoring import Below, end_logits_from
 from mta_viz.run.tracing import Progress, Prompt, activations, capture
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
@@ -317,30 +318,44 @@ def measure_effects(
     heads: bool = False,
     keep: Callable[[Effects], None],
     progress: Callable[[float], None] | None = None,
+    on: str | None = None,
 ) -> Effects:
     """`table` with every effect it lacks, on `batches`; `keep(table so far)` after each.
 
-    Effects are those of `effect_plans`, with `heads` of every head off too. Layers below an edit are run
-    once: for each sample the residual stream entering the layer at hand is held. Raise in `progress` or
-    `keep` to stop; what was kept stays.
+    Effects are those of `effect_plans`, with `heads` of every head off too, by layer. Raise in `progress` or
+    `keep` to stop; what was kept stays. `on`: where, as of `spread`.
     """
     n_layers, off = model.config.n_layers, heads_alone(model.config) if heads else ()
     plans = [*effect_plans(model.config, table.edit), *((head_off,) for head_off in off)]
+    plans.sort(key=lambda plan: first_layer(plan, n_layers))
+    places = {plan: at for at, plan in enumerate(plans)}
     missing = [plan for plan in plans if table.of_plan(plan) is None]
     total, done = sum(n_layers - first_layer(plan, n_layers) for plan in missing), 0
-    residuals = [embedded(model, batch.ids) for batch in batches]
-    before = outcome(model, residuals, 0, batches)
+    outcomes = PlanOutcomes(model, batches)
+    before = outcomes(())
     table = replace(table, accuracy=_mean(before.right), log_probability=_mean(before.log_probability))
-    for layer in range(n_layers):
-        for plan in (plan for plan in missing if first_layer(plan, n_layers) == layer):
-            after = outcome(edited(model, plan), residuals, layer, batches)
-            table = replace(table, effects=(*table.effects, paired_effect(plan, before, after)))
-            keep(table)
-            done += n_layers - layer
-            if progress is not None:
-                progress(done / total)
-        residuals = [after_layer(model, resid, layer) for resid in residuals]
+    for at, after in spread(outcomes, missing, on):
+        effects = [*table.effects, paired_effect(missing[at], before, after)]
+        effects.sort(key=lambda effect: places.get(effect.plan, len(places)))
+        table = replace(table, effects=tuple(effects))
+        keep(table)
+        done += n_layers - first_layer(missing[at], n_layers)
+        if progress is not None:
+            progress(done / total)
     return table
+
+
+class PlanOutcomes:
+    """What a model does on the samples under a plan; a plan after one of a lower layer is quick."""
+
+    def __init__(self, model: HookedMTA, batches: Sequence[GoldBatch]) -> None:
+        self.model, self.batches = model, batches
+        self._below = Below(model, [batch.ids for batch in batches])
+
+    def __call__(self, plan: Plan) -> Outcome:
+        """All samples' verdicts."""
+        layer = first_layer(plan, 0)
+        return outcome(edited(self.model, plan), self._below.entering(layer), layer, self.batches)
 
 
 def paired_effect(plan: Plan, before: Outcome, after: Outcome) -> Effect:

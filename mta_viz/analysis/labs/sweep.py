@@ -6,7 +6,7 @@ Owns the plan, the running and what is kept of a sample; their file and what the
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product, zip_longest
 from math import isqrt
@@ -19,6 +19,7 @@ from mta_viz.checkpoint.validate import Measured
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
+from mta_viz.run.jobs import spread
 from mta_viz.run.named_tasks import TaskName, written_task
 from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import MAX_PAIRS, PAPER_NEEDLE, NeedleTask, PairsTask
@@ -161,24 +162,33 @@ def run_sweep(
     *,
     keep: Callable[[tuple[SampleResult, ...]], None] = lambda result: None,
     progress: Callable[[float], None] = lambda share: None,
+    on: str | None = None,
 ) -> tuple[SampleResult, ...]:
-    """The results of every sample of `sweep`: those of `done`, and the missing ones measured now.
+    """The results of every sample of `sweep`, in its order: those of `done`, the missing ones measured now.
 
     All settings grow together, so that partial results speak of all of them. After every batch
     `keep(results so far)` is called, then `progress(share of the missing work done)`; raise in
-    either to stop. Raises `PromptError` before anything is scored when a setting's needles do not
-    fit, and `TokenizerError` when the tokenizer cannot encode the task.
+    either to stop. `on`: where, as of `spread`. Raises `PromptError` before anything is scored when a
+    setting's needles do not fit, and `TokenizerError` when the tokenizer cannot encode the task.
     """
-    tokenizer = check_sweep(model, sweep)
-    wanted = set(sweep.keys)
-    results = {sample.key: sample for sample in done if sample.key in wanted}
-    batches = _missing(model, sweep, set(results))
+    measuring = _Measuring(model, check_sweep(model, sweep), sweep)
+    places = {key: at for at, key in enumerate(sweep.keys)}
+    results: list[SampleResult | None] = [None] * len(places)
+
+    def take(samples: Iterable[SampleResult]) -> tuple[SampleResult, ...]:
+        for sample in samples:
+            if sample.key in places:
+                results[places[sample.key]] = sample
+        return tuple(result for result in results if result is not None)
+
+    batches = _missing(model, sweep, {sample.key for sample in take(done)})
     work = [len(seeds) * multiply_adds(model.config, setting[1] or 1) for setting, seeds in batches]
-    for at, (setting, seeds) in enumerate(batches):
-        results |= {sample.key: sample for sample in _measure(model, tokenizer, sweep, setting, seeds)}
-        keep(tuple(results.values()))
-        progress(sum(work[: at + 1]) / sum(work))
-    return tuple(results.values())
+    finished = 0.0
+    for at, samples in spread(measuring, batches, on):
+        keep(take(samples))
+        finished += work[at]
+        progress(finished / sum(work))
+    return take(())
 
 
 def check_sweep(model: HookedMTA, sweep: Sweep) -> Tokenizer:
@@ -195,30 +205,40 @@ def vocabulary(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(repr((ids, tokenizer.vocab_size)).encode()).hexdigest()[:16]
 
 
-def _missing(
-    model: HookedMTA, sweep: Sweep, done: set[tuple[Setting, int]]
-) -> list[tuple[Setting, tuple[int, ...]]]:
-    """Batches of one setting's samples, the settings taking turns."""
+Batch = tuple[Setting, tuple[int, ...]]
+
+
+def _missing(model: HookedMTA, sweep: Sweep, done: set[tuple[Setting, int]]) -> list[Batch]:
+    """Batches of one setting's samples, the settings taking turns; cut as if nothing had been done."""
     queues = []
     for setting in sweep.settings:
-        seeds = [seed for own, seed in sweep.keys if own == setting and (own, seed) not in done]
+        seeds = range(sweep.seed, sweep.seed + sweep.samples)
         longest = CELLS_AT_ONCE["cuda"]  # of a file every prompt has its own length: one at a time
         cuts = parts(model, len(seeds), setting[1] or longest)
-        queues.append([(setting, tuple(seeds[start:stop])) for start, stop in cuts])
+        left = [tuple(seed for seed in seeds[slice(*cut)] if (setting, seed) not in done) for cut in cuts]
+        queues.append([(setting, batch) for batch in left if batch])
     rounds = zip_longest(*queues)
     return [batch for turn in rounds for batch in turn if batch is not None]
 
 
-def _measure(
-    model: HookedMTA, tokenizer: Tokenizer, sweep: Sweep, setting: Setting, seeds: Sequence[int]
-) -> list[SampleResult]:
-    task = sweep.task(setting)
-    samples = [task.sample(tokenizer, seed) for seed in seeds]
-    results = []
-    for seed, sample, verdict in zip(seeds, samples, answer(model, tokenizer, samples), strict=True):
-        kinds = [needle.kind for needle in sample.needles]
-        place = kinds.index("asked") if "asked" in kinds else 0
-        results.append(
-            SampleResult(*setting, seed, verdict.outcome, place, verdict.named, verdict.log_probability)
-        )
-    return results
+@dataclass(frozen=True)
+class _Measuring:
+    """What is done with a batch."""
+
+    model: HookedMTA
+    tokenizer: Tokenizer
+    sweep: Sweep
+
+    def __call__(self, batch: Batch) -> list[SampleResult]:
+        setting, seeds = batch
+        task = self.sweep.task(setting)
+        samples = [task.sample(self.tokenizer, seed) for seed in seeds]
+        verdicts = answer(self.model, self.tokenizer, samples)
+        results = []
+        for seed, sample, verdict in zip(seeds, samples, verdicts, strict=True):
+            kinds = [needle.kind for needle in sample.needles]
+            place = kinds.index("asked") if "asked" in kinds else 0
+            results.append(
+                SampleResult(*setting, seed, verdict.outcome, place, verdict.named, verdict.log_probability)
+            )
+        return results

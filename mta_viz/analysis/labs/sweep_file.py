@@ -101,18 +101,17 @@ def measure_missing(
     *,
     keep: Callable[[ModelResults], None] = lambda result: None,
     progress: Callable[[float], None] = lambda share: None,
+    on: str | None = None,
 ) -> ModelResults:
-    """`known` with the samples of `sweep` it lacks; those of other sweeps stay. Calls as of `run_sweep`."""
+    """`known` with the samples of `sweep` it lacks; others stay. The rest as of `run_sweep`."""
     wanted = set(sweep.keys)
     others = tuple(sample for sample in known.samples if sample.key not in wanted)
 
     def joined(samples: tuple[SampleResult, ...]) -> ModelResults:
         return replace(known, samples=others + samples)
 
-    measured = run_sweep(
-        model, sweep, known.samples, keep=lambda samples: keep(joined(samples)), progress=progress
-    )
-    return joined(measured)
+    so_far = lambda samples: keep(joined(samples))  # noqa: E731
+    return joined(run_sweep(model, sweep, known.samples, keep=so_far, progress=progress, on=on))
 
 
 def sweep_text(results: SweepResults) -> str:

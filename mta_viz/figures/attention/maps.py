@@ -1,6 +1,6 @@
 """Maps of one head as figures: at a stage, all stages beside one another, what a step changed."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any, Literal, TypeVar
@@ -22,6 +22,7 @@ R = TypeVar("R")
 Range = tuple[int, int]  # of tokens, the end excluded
 Scale = Literal["this map", "all stages"]
 WHOLE_UP_TO = 256  # tokens a side: longer maps are drawn in blocks, since more cells take no clicks
+HEADS_TOGETHER = 1024  # tokens: beyond, a pass over a layer takes so long that all of its heads are pooled
 STRIP_SIZE = (905, 170)
 STATISTICS = (
     "Row sum: sum of a query's row. Negative: sum of max(-x, 0) over sum of |x|, all cells; in rows: how "
@@ -62,9 +63,25 @@ def stage_of(source: Source, layer: int, key: str) -> Stage:
 
 def maps_of(source: Source, layer: int, head: int) -> Mapping[Stage, analysis.AttentionMap]:
     """Every stage of a head: whole, in blocks beyond `WHOLE_UP_TO` tokens."""
+    if len(source.trace.tokens) > HEADS_TOGETHER:
+        return layer_maps_of(source, layer)[head]
     return source.remember(
         lambda: analysis.head_maps(source.trace, layer, head, WHOLE_UP_TO), "maps", layer, head
     )
+
+
+def layer_maps_of(source: Source, layer: int) -> Sequence[Mapping[Stage, analysis.AttentionMap]]:
+    """The same of every head, in one pass, which takes hardly longer; reports to `source.progress`."""
+
+    def pool() -> Sequence[Mapping[Stage, analysis.AttentionMap]]:
+        return analysis.layer_maps(source.trace, layer, WHOLE_UP_TO, progress=source.progress)
+
+    return source.remember_with_run(pool, *layer_maps_key(layer))
+
+
+def layer_maps_key(layer: int) -> tuple[Hashable, ...]:
+    """What they are kept by; a few, as they are large."""
+    return ("layer maps", layer)
 
 
 def whole_map(source: Source, layer: int, head: int, stage: Stage) -> analysis.AttentionMap:
@@ -173,16 +190,13 @@ class HeadMap(OfMap):
         earlier = [other for other in maps if other.value.unit == stage.value.unit]
         earlier = earlier[: earlier.index(stage)]
         limit = limit_of(maps, stage, self.scale, self.first_token)
-        before = self._cells(source, maps, earlier[-1]) if earlier else None
-        return MapParts(self._cells(source, maps, stage), limit, before)
+        shown = [*earlier[-1:], stage]
+        cells = [maps[at] if self.part(source) is None else self.exact(source, at) for at in shown]
+        return MapParts(cells[-1], limit, cells[0] if earlier else None)
 
-    def _cells(
-        self, source: Source, maps: Mapping[Stage, analysis.AttentionMap], stage: Stage
-    ) -> analysis.AttentionMap:
-        sides = self.part(source)
-        if sides is None:
-            return maps[stage]
-        of = (self.layer, stage, self.head)
+    def exact(self, source: Source, stage: Stage) -> analysis.AttentionMap:
+        """The cells of the part at a stage of the head; of the whole map where there is no part."""
+        of, sides = (self.layer, stage, self.head), self.part(source) or ()
         return source.remember(
             lambda: analysis.exact_map(source.trace, *of, *starmap(slice, sides)), "part", *of, sides
         )

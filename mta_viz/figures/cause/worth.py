@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mta_viz.analysis.cause.effects import Absent
+from mta_viz.analysis.cause.effects import Absent, kernel_ids
 from mta_viz.analysis.cause.kernel_effect import KernelPaths, edge_count, kernel_paths
 from mta_viz.analysis.cause.shapley import (
     FEWEST,
     LARGEST_ERROR,
     KernelValue,
-    kernel_ids,
     passes,
     shapley_values,
 )

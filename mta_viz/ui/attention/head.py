@@ -5,7 +5,7 @@ named as spans, which are outlined on every map.
 """
 
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import streamlit as st
@@ -14,7 +14,7 @@ from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, H
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.errors import PromptError
-from mta_viz.figures.attention.maps import HeadMap, Scale
+from mta_viz.figures.attention.maps import HEADS_TOGETHER, HeadMap, Scale, layer_maps_key, layer_maps_of
 from mta_viz.figures.attention.tokens import AttentionText, Why, residual, sentence, value_text
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage, is_distribution
@@ -29,11 +29,15 @@ from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, keep, save_line, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import bar, caption, chart, head_label, lines, menu, plain, row_table
+from mta_viz.ui.shell.work import Work, finished
 
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
 SCALE = Setting[Scale]("scale", SCALES[0])
 OVERVIEW_PX, WHY_PX = 460, 300
-VIEW, VIEW_UP_TO = "map", 1024  # its name; tokens: longer prompts have an overview and an exact part
+VIEW, VIEW_UP_TO = (
+    "map",
+    HEADS_TOGETHER,
+)  # its name; tokens: longer prompts have an overview and an exact part
 SIDE = Setting[Side]("text side", SIDES[0])
 NO_SPAN = "none"
 SPAN = Setting("span", NO_SPAN)
@@ -126,6 +130,27 @@ def draw_overview(head: Head) -> None:
     figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
     chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
     save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
+
+
+def pool_layer(head: Head) -> None:
+    """Has the overviews of the layer's heads made, with their progress here; then the page is drawn anew."""
+    alone = Source(head.page.model, head.page.trace)
+
+    def pool(running: Work) -> object:
+        running.begin("Pooling the maps of the layer")
+        return layer_maps_of(replace(alone, progress=running.report), head.selected.layer)
+
+    if finished("overview", _pooled_key(head), pool, cache.stores().of_runs) is not None:
+        st.rerun()
+
+
+def is_pooled(head: Head) -> bool:
+    """Whether the overview is there, and with it the limits of the maps; a short prompt needs none."""
+    return not head.has_overview or cache.stores().of_runs.get(_pooled_key(head)) is not None
+
+
+def _pooled_key(head: Head) -> tuple[Hashable, ...]:
+    return (head.page.key, *layer_maps_key(head.selected.layer))
 
 
 def point_view(head: Head) -> None:

@@ -23,10 +23,11 @@ from mta_viz.checkpoint.relatives import read_model, twin_of
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, MemoryFullError, MtaVizError
-from mta_viz.model.transformer import HookedMTA, build_model
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
 from mta_viz.run import tracing
-from mta_viz.run.devices import check_fits, conversion, multiply_adds
+from mta_viz.run.devices import conversion, multiply_adds
+from mta_viz.run.placing import first_device, placed
 from mta_viz.run.trace import Trace
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores
@@ -217,18 +218,17 @@ def model_of(key: ModelKey, stores: Stores, work: Work) -> HookedMTA:
         _set_libraries_apart()
         work.begin(f"Reading {Path(key.path).name}")
         path, tokenizer = Path(key.path), Path(key.tokenizer) if key.tokenizer else None
-        device, dtype = torch.device(key.device), getattr(torch, key.dtype)
+        dtype = getattr(torch, key.dtype)
         how: dict[str, Any] = {
             "tokenizer": tokenizer,
             "progress": work.report,
-            "conversion": conversion(device, dtype),
+            "conversion": conversion(first_device(key.device), dtype),
         }
         if key.base is None:
             checkpoint = read_checkpoint(path, step=key.step, **how)
         else:
             checkpoint = read_model(path, base=Path(key.base), **how)
-        check_fits(checkpoint, device, dtype)
-        return build_model(checkpoint, device=key.device, dtype=dtype)
+        return placed(checkpoint, key.device, dtype)
 
     return stores.models.get_or_make(key, read)
 

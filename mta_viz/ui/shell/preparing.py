@@ -22,7 +22,8 @@ from mta_viz.errors import TooLongError
 from mta_viz.model.backends import described
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
-from mta_viz.run.devices import CUT_PLACES, CutPlace, capture_bytes, cut
+from mta_viz.run.devices import CUT_PLACES, CutPlace, capture_bytes, cut, devices
+from mta_viz.run.placing import AUTO
 from mta_viz.run.tracing import estimate_seconds, tokenize
 from mta_viz.ui.shell import cache, link, models, saved_runs, sidebar, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
@@ -240,7 +241,7 @@ def finish(request: Request, page: Page) -> None:
         st.sidebar.warning("The opened session was made with other weights than this model's.")
     _draw_estimate(request, page.model)
     card = _draw_details(request, page)
-    sidebar.draw_settings(request, ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+    sidebar.draw_settings(request, [*devices(), AUTO][: None if torch.cuda.device_count() > 1 else -1])
     if request.runs:
         with st.sidebar:
             saved_runs.draw_saved_runs(page)

@@ -9,9 +9,9 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.cause.effects import Absent
+from mta_viz.analysis.cause.effects import Absent, kernel_ids
 from mta_viz.analysis.cause.kernel_effect import Edge, KernelPaths
-from mta_viz.analysis.cause.shapley import LARGEST_ERROR, RANDOM_SETS, Removal, kernel_ids
+from mta_viz.analysis.cause.shapley import LARGEST_ERROR, RANDOM_SETS, Removal
 from mta_viz.analysis.cause.shapley_file import FILE as WORTH_FILE
 from mta_viz.analysis.cause.shapley_file import TaskShapley
 from mta_viz.analysis.kernels.kernels import MIXING, SHORT, Where

@@ -99,7 +99,8 @@ def draw_form(page: Page) -> Wanted | None:
     key = page.model_key
     pairs, lengths = SIZES[size]
     sizes: dict[str, Any] = {"pairs": pairs, "lengths": lengths}
-    settings = Settings(base=key.path, task=name, dtype=key.dtype, device=key.device, **sizes, **more, **ends)
+    sizes["device"] = str(page.model.device)
+    settings = Settings(base=key.path, task=name, dtype=key.dtype, **sizes, **more, **ends)
     try:
         check(page, settings)
         estimate = estimate_of(page, settings)

@@ -25,7 +25,7 @@ from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.kernels.mosaic import tap_limit
 from mta_viz.plots.theme import limit_text
-from mta_viz.ui.attention.head import SCALE, SCALES, VIEW, Head, chosen_span, hits_of
+from mta_viz.ui.attention.head import SCALE, SCALES, VIEW, Head, chosen_span, hits_of, is_pooled
 from mta_viz.ui.linked.component import WHOLE, KernelPanel, Linked, Panel, Range
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.page import Page
@@ -134,6 +134,9 @@ def _cells(head: Head, stage: Stage) -> tuple[AttentionMap, float]:
     """Every cell of a stage, of a long prompt those of its part, and the end of its colours."""
     ranges = head.ranges if head.has_overview else {}
     spec = HeadMap(**head.place, stage=stage.value.key, **head.looks, scale=SCALE.value, **ranges)
+    if not is_pooled(head):
+        part = spec.exact(head.source, stage)
+        return part, shared_limit([part], head.page.first_token)
     result = Drawn(spec, head.source).result
     shown = result.shown
     if shown.block > 1:
@@ -209,7 +212,8 @@ def draw_words(desk: Desk, linked: Linked) -> None:
     words = f"Rows: query, columns: key. Colours {low} to {limit_text(last.limit)}; hatched: masked."
     if last.shown.n_bad:
         words += f" {last.shown.n_bad:,} cells are NaN or inf, marked x."
-    part, more = desk.head.map_figure.part_words(desk.head.source), figure[0].caption
+    part = desk.head.map_figure.part_words(desk.head.source)
+    more = figure[0].caption if is_pooled(desk.head) else "Colours end at this part's limit, for now."
     if part and not desk.head.has_overview:
         more += f" Map saves the part around the chosen cell:{part.lower()}"
     with st.container(horizontal=True, wrap=False, vertical_alignment="center"):

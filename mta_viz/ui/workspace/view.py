@@ -110,6 +110,9 @@ def _draw(page: Page) -> None:
                 draw_heads(desk)
             kept = on_page()
             _draw_of_cell(page, _outside(desk), kept)
+    if not heads.is_pooled(desk.head):  # last: it takes a pass over the layer, and all else is on screen
+        with top:
+            heads.pool_layer(desk.head)
 
 
 def _desk(page: Page) -> Desk:
@@ -148,7 +151,7 @@ def _draw_top(desk: Desk) -> None:
         if desk.plan:
             draw_plan_strip(desk)
         draw_answer(desk)
-        if desk.story is None:
+        if desk.story is None and heads.is_pooled(desk.head):
             with st.container(key="story"):
                 told = draw_story(page)
             if told is not None:  # within the moment that a quick one is waited for
@@ -165,8 +168,9 @@ def _draw_panels(desk: Desk, linked: Linked) -> None:
         draw_stages(desk)
         with st.popover("Find, name"):
             heads.draw_spans(desk.head)
-    if desk.head.has_overview:
-        heads.draw_overview(desk.head)
+    with st.container(key="overview"):  # there every time, so that what follows stays in its place
+        if desk.head.has_overview and heads.is_pooled(desk.head):
+            heads.draw_overview(desk.head)
     draw_maps(linked)
     draw_words(desk, linked)
 

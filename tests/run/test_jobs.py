@@ -1,0 +1,108 @@
+"""Work items here and on Ray: the same digits, a worker lost, what is refused."""
+
+import os
+import signal
+import sys
+from argparse import ArgumentTypeError
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from mta_viz.analysis.cause.effects import Effects
+from mta_viz.analysis.cause.shapley import shapley_values
+from mta_viz.analysis.cause.sweeps import measure_effects
+from mta_viz.analysis.labs.sweep import Sweep, run_sweep
+from mta_viz.analysis.labs.task_samples import blocks_batches
+from mta_viz.cli.flags import cluster
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.jobs import spread
+from mta_viz.run.tracing import score
+from mta_viz.tasks.blocks import BlockTask
+from tests.analysis.lab_models import byte_model
+from tests.tiny_models import TWO_HEADS, random_weights
+
+
+@pytest.fixture(scope="module")
+def model() -> HookedMTA:
+    model = HookedMTA(TWO_HEADS).requires_grad_(False).eval()
+    model.load_state_dict(random_weights(TWO_HEADS, seed=3))
+    return model
+
+
+def work_of(model: HookedMTA, marks: Path):
+    """Logits of a prompt; a prompt that begins with 3 ends its process the first time, with 4 each time."""
+
+    @dataclass
+    class Logits:  # of a function: pickled by value, as workers cannot import tests
+        model: HookedMTA
+
+        def __call__(self, ids: list[int]) -> torch.Tensor:
+            mark = marks / str(ids[0])
+            if ids[0] == 4 or (ids[0] == 3 and not mark.exists()):
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if ids[0] == 5:
+                raise PromptError("five")
+            return score(self.model, torch.tensor([ids]))
+
+    return Logits(model)
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    ray = pytest.importorskip("ray")
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_workers")
+def test_ray_gives_the_same_digits_though_a_worker_is_lost(model, tmp_path):
+    prompts = [[first, *range(1, 9)] for first in (0, 1, 2, 3, 6, 7, 3)]
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "3").touch()
+    here = dict(spread(work_of(model, tmp_path / "here"), prompts))
+    there = dict(spread(work_of(model, tmp_path), prompts, "ray"))
+    assert (tmp_path / "3").exists()  # it was lost
+    assert sorted(there) == sorted(here) == list(range(7))
+    assert all(torch.equal(there[at], here[at]) for at in here)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_workers")
+def test_what_no_worker_survives_and_what_an_item_raises_end_the_job(model, tmp_path):
+    with pytest.raises(PromptError, match=r"^five$"):
+        list(spread(work_of(model, tmp_path), [[0, 1], [5, 1]], "ray"))
+    with pytest.raises(MtaVizError, match="ended 3 times"):
+        list(spread(work_of(model, tmp_path), [[4, 1]], "ray"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_workers")
+def test_measurements_on_ray_are_those_of_one_process(model):
+    task = BlockTask(n_letters=3, n_query=1, n_blocks=3)
+    wide = HookedMTA(replace(TWO_HEADS, vocab_size=32)).requires_grad_(False).eval()
+    wide.load_state_dict(random_weights(wide.config, seed=3))
+    batches = [*blocks_batches(wide, task, 6, 5), *blocks_batches(wide, task, 3, 6)]
+    shared = [shapley_values(wide, batches, most=25, on=on) for on in (None, "ray")]
+    assert shared[0] == shared[1]
+    table = Effects("x", "blocks", 9, 5, "tiny", "0", 0.0, 0.0, ())
+    how = {"heads": True, "keep": lambda so_far: None}
+    effects = [measure_effects(wide, batches, table, on=on, **how) for on in (None, "ray")]
+    assert len(effects[0].effects) > 4 and repr(effects[0]) == repr(effects[1])
+    bytes_model = byte_model()
+    sweep = Sweep((1, 2), (300,), (0, 100), samples=3)
+    assert repr(run_sweep(bytes_model, sweep)) == repr(run_sweep(bytes_model, sweep, on="ray"))
+
+
+def test_without_ray_and_with_a_wrong_place_it_is_said_what_to_do(model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MtaVizError, match=r"pip install 'mta-viz\[ray\]'"):
+        list(spread(work_of(model, tmp_path), [[0]], "ray"))
+    assert cluster("ray") == "ray" and cluster("ray://10.0.0.1:10001")
+    with pytest.raises(ArgumentTypeError, match="ray://HOST:PORT"):
+        cluster("ray://10.0.0.1")

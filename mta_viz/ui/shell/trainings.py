@@ -19,11 +19,11 @@ from typing import Literal
 import mta_viz
 from mta_viz.analysis.kernels import finetuning
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import write_results
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable
 from mta_viz.ui.shell.uploads import READ_ONLY, read_only
+from mta_viz.writing import write
 
 try:
     import fcntl
@@ -133,7 +133,7 @@ def start(settings: Settings, out: Path, *, resume: bool = False) -> Training:
     except OSError as error:
         raise MtaVizError(f"{printable(log)} cannot be written: {error.strerror or error}") from error
     job = {"format": FORMAT, **asdict(Job(settings, process.pid))}
-    write_results(out / finetuning.JOB_FILE, json.dumps(job, indent=1) + "\n")
+    write(out / finetuning.JOB_FILE, json.dumps(job, indent=1) + "\n")
     return read_training(out)
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable, size_text
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.kept_prompts import sizes
+from mta_viz.writing import write
 
 MOST_OWN, MOST_BYTES = 2**29, 2**31  # bytes, of a session and of all
 MAX_AGE = 12 * 3600.0  # seconds since it was used, when there is no room
@@ -61,8 +61,7 @@ def keep_upload(name: str, content: bytes) -> Path:
     make_room(len(content), file)
     try:
         file.parent.mkdir(exist_ok=True)
-        with replacing(file) as partial:
-            partial.write_bytes(content)
+        write(file, content)
     except OSError as error:
         raise MtaVizError(f"the upload cannot be kept: {error.strerror or error}; free some disk") from error
     return file

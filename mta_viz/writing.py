@@ -30,7 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     partial = _hidden(path.parent, "partial")
     try:
-        with _refusals(path):
+        with refusals(path):
             _clear(path.parent)
             yield partial
             _to_disk(partial)
@@ -56,7 +56,7 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool)
     folder = Path(folder)
     hidden = _hidden(folder.parent, "part")
     try:
-        with _refusals(folder):
+        with refusals(folder):
             hidden.mkdir(parents=True)
             _clear(folder.parent)
             fill(hidden)
@@ -109,20 +109,21 @@ def _to_disk(place: Path) -> None:
 
 
 @contextmanager
-def _refusals(path: Path) -> Iterator[None]:
+def refusals(path: Path) -> Iterator[None]:
+    """Around what writes at `path`: FileError where the disk refuses, whatever a library makes of that."""
     try:
         yield
     except MtaVizError:
         raise
     except Exception as error:
-        reason = refusal(error)
+        reason = _refusal(error)
         if reason is None:
             raise
         remedy = "free some disk, or name a place that can be written to"
         raise FileError(str(path), f"cannot be written: {reason}", remedy) from error
 
 
-def refusal(error: BaseException | None) -> str | None:
+def _refusal(error: BaseException | None) -> str | None:
     """The system's reason in an error, whatever a library made of it; None where the system gave none."""
     while error is not None:
         if isinstance(error, OSError):

@@ -35,7 +35,7 @@ from mta_viz.run.devices import checked_device
 from mta_viz.training import trainer as training
 from mta_viz.training.settings import RecipeSettings, RunSettings
 from mta_viz.training.trainer import Report, Trainer, TrainingProgress, TrainingResult
-from mta_viz.writing import replacing, write
+from mta_viz.writing import refusals, replacing, write
 
 EARLY_FILES = (PROGRESS_FILE, JOB_FILE, LOG_FILE)  # there before there is anything to keep
 FILE_DTYPE = torch.float16
@@ -340,7 +340,8 @@ def prepare_folder(out: Path, resume: bool) -> None:
         raise MtaVizError(f"{out} is a link to something that is not there; choose another folder.")
     if _is_taken(out):
         raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
-    out.mkdir(parents=True, exist_ok=True)
+    with refusals(out):
+        out.mkdir(parents=True, exist_ok=True)
 
 
 def _is_taken(folder: Path) -> bool:

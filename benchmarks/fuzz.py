@@ -1,11 +1,10 @@
-"""Files of every kind, damaged at random: each opens, or is refused in words, in time and memory: `make fuzz`.
+"""Files of every kind, damaged at random: each opens, or is refused in words, in time and memory.
 
-    python -m benchmarks.fuzz [CASES] [SEED]
-
-A case is a function of seed and number alone. Half the damage is to bytes, half to values of JSON, where a file
-holds any. Small damage leaves many files whole enough to be opened.
+`make fuzz`, or python -m benchmarks.fuzz [CASES] [SEED]. A case is a function of seed and number alone. Half
+the damage is to bytes, half to values of JSON where a file holds any; some is so little that files open.
 """
 
+import io
 import json
 import multiprocessing
 import random
@@ -15,6 +14,7 @@ import struct
 import sys
 import tempfile
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,6 @@ import mta_viz
 from benchmarks.tables import replace_table
 from mta_viz.analysis.cause.effects import read_effects
 from mta_viz.analysis.cause.shapley_file import read_shapley
-from mta_viz.analysis.labs.cards import read_card
 from mta_viz.checkpoint.history import read_history
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.params import params_from_config
@@ -37,7 +36,6 @@ from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting import provenance, saved
-from mta_viz import insert_mta
 from mta_viz.model.plans import plan_from_text
 from mta_viz.run.files import read_run
 from mta_viz.run.named_tasks import read_task
@@ -92,17 +90,27 @@ def _huggingface(folder: Path) -> None:
     save_file(
         {name: torch.from_numpy(values) for name, values in tensors.items()}, folder / "model.safetensors"
     )
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": s["d_model"],
-              "intermediate_size": s["d_mlp"], "num_hidden_layers": s["layers"], "num_attention_heads": s["heads"],
-              "num_key_value_heads": s["kv_heads"], "vocab_size": s["vocab"], "max_position_embeddings": s["n_ctx"],
-              "tie_word_embeddings": True, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "hidden_act": "silu"}  # fmt: skip
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": s["d_model"],
+        "intermediate_size": s["d_mlp"],
+        "num_hidden_layers": s["layers"],
+        "num_attention_heads": s["heads"],
+        "num_key_value_heads": s["kv_heads"],
+        "vocab_size": s["vocab"],
+        "max_position_embeddings": s["n_ctx"],
+        "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1e4,
+    }
     (folder / "config.json").write_text(json.dumps(config))
 
 
 def _adapter(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as base:
         model = mta_viz.load(_native(Path(base), MTAOptions()))
-        write_inserted(folder / "a.safetensors", model, insert_mta(model, [0], kernel=(2, 3)))
+        write_inserted(folder / "a.safetensors", model, mta_viz.insert_mta(model, [0], kernel=(2, 3)))
 
 
 def _run(folder: Path) -> None:
@@ -112,10 +120,16 @@ def _run(folder: Path) -> None:
 
 
 def _session(folder: Path) -> None:
-    session = saved.Session(
-        "Kernels", {"ck": "tiny", "l": "1"}, "a prompt", "0" * 64, (saved.Carried("a text"),)
-    )
-    (folder / "a.zip").write_bytes(saved.session_bytes(session, []))
+    carried = (saved.Carried("a text"),)
+    session = saved.Session("Kernels", {"ck": "tiny", "l": "1"}, "a prompt", "0" * 64, carried)
+    with zipfile.ZipFile(io.BytesIO(saved.session_bytes(session, []))) as archive:
+        archive.extractall(folder)
+
+
+def _read_session(folder: Path) -> None:
+    members = [path for path in folder.rglob("*") if path.is_file()]
+    files = [(path.relative_to(folder).as_posix(), path.read_bytes()) for path in members]
+    saved.read_session(saved.zipped(files))
 
 
 def _figure(folder: Path) -> None:
@@ -137,8 +151,11 @@ def _text(name: str, text: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(text)
 
 
-PLAN = [{"kind": "kernel_from", "layer": 1, "head": 1, "where": "pre", "source": 0}, {"kind": "bypass_gate", "layer": 0},
-        {"kind": "replace_kernel", "layer": 1, "head": 0, "where": "pre", "taps": [[0.0, 0.5], [0.0, 1.0]]}]  # fmt: skip
+PLAN = [
+    {"kind": "kernel_from", "layer": 1, "head": 1, "where": "pre", "source": 0},
+    {"kind": "bypass_gate", "layer": 0},
+    {"kind": "replace_kernel", "layer": 1, "head": 0, "where": "pre", "taps": [[0.0, 0.5], [0.0, 1.0]]},
+]
 TASK = '{"prompt": "one and two are", "answer": " three"}\n' * 3
 KINDS: dict[str, Kind] = {
     "the project's own": Kind(_native, read_checkpoint),
@@ -153,8 +170,7 @@ KINDS: dict[str, Kind] = {
     "saved runs": Kind(_run, lambda folder: read_run(folder / "run.safetensors")),
     "effects": Kind(_copied("effects.json"), lambda folder: read_effects(folder / "effects.json")),
     "Shapley values": Kind(_copied("shapley.json"), lambda folder: read_shapley(folder / "shapley.json")),
-    "cards": Kind(_copied("card.json"), read_card),
-    "sessions": Kind(_session, lambda folder: saved.read_session((folder / "a.zip").read_bytes())),
+    "sessions": Kind(_session, _read_session),
     "figures": Kind(_figure, lambda folder: provenance.read(folder / "a.json")),
     "plans": Kind(_text("plan.json", json.dumps(PLAN)),
                   lambda folder: plan_from_text((folder / "plan.json").read_text(errors="surrogateescape"))),
@@ -167,10 +183,12 @@ def _config_of_asset() -> Any:
     return read_checkpoint(ASSETS).config
 
 
+DEEP = json.loads("[" * 80 + "]" * 80)
 ODD: tuple[Any, ...] = (
-    None, True, -1, 0, 2**31, 2**63, 10**40, 0.5, float("nan"), float("inf"), "", "x", "x" * 5000, "\x1b]0;a\x07\n\u202e",
-    "../../etc", [], {}, [[]], [1, "a"], {"a": {"b": []}}, json.loads("[" * 80 + "]" * 80),
-)  # fmt: skip
+    *(None, True, -1, 0, 2**31, 2**63, 10**40, 0.5, float("nan"), float("inf")),
+    *("", "x", "x" * 5000, "\x1b]0;a\x07\n\u202e", "../../etc"),
+    *([], {}, [[]], [1, "a"], {"a": {"b": []}}, DEEP),
+)
 
 
 def _damaged_json(text: str, numbers: random.Random) -> str:
@@ -185,19 +203,26 @@ def _damaged_json(text: str, numbers: random.Random) -> str:
         if not isinstance(place[key], dict | list) or not place[key] or numbers.random() < 0.2:
             break
         place = place[key]
-    how = numbers.randrange(5)
-    if how == 0:
+    how = numbers.randrange(2, 9)
+    if how > 5:
+        place[key] = _slightly(place[key])
+    elif how == 2:
         del place[key]
-    elif how == 1:
+    elif how == 3:
         place[key] = numbers.choice(ODD)
-    elif how == 2 and isinstance(place, dict):
+    elif how == 4 and isinstance(place, dict):
         place[f"{key}{numbers.choice(('', ' ', 'x', chr(0)))}"] = place.pop(key)
-    elif how == 3 and isinstance(place[key], int | float):
-        place[key] *= numbers.choice((1.0001, -1, 2, 1e30))
     else:
         place[key] = "DIGITS"
     written = json.dumps(data, indent=numbers.choice((None, 1)))
     return written.replace('"DIGITS"', "9" * numbers.choice((1, 400, 6000)))
+
+
+def _slightly(value: Any) -> Any:
+    """Nearly the same."""
+    if isinstance(value, float):
+        return value * 1.0001
+    return value[::-1] if isinstance(value, list) else f"{value} " if isinstance(value, str) else value
 
 
 def _damaged_header(content: bytes, numbers: random.Random) -> bytes:
@@ -211,16 +236,19 @@ def _damaged_bytes(content: bytes, numbers: random.Random) -> bytes:
     at, length = numbers.randrange(len(content)), numbers.choice((1, 1, 4, 8, 100, 1000))
     end, noise = at + length, numbers.randbytes(length)
     huge = struct.pack("<Q", numbers.choice((2**28, 2**31, 2**40, 2**63, 2**64 - 1)))
-    return numbers.choice((
+    same_length = (
         lambda: content[:at] + noise[: len(content) - at] + content[end:],
         lambda: content[:at] + noise[:1] + content[at + 1 :],
+        lambda: content[:at] + bytes(min(length, len(content) - at)) + content[end:],
+    )
+    others = (
+        lambda: content[:at] + huge + content[at + 8 :],
         lambda: content[:at],
         lambda: content[:at] + noise + content[at:],
         lambda: content[:at] + content[end:],
-        lambda: content[:at] + bytes(min(length, len(content) - at)) + content[end:],
-        lambda: content[:at] + huge + content[at + 8 :],
         lambda: content + noise,
-    ))()  # fmt: skip
+    )
+    return numbers.choice(same_length if numbers.random() < 0.75 else others)()
 
 
 def damaged(name: str, content: bytes, numbers: random.Random) -> bytes:
@@ -240,7 +268,11 @@ def _sample(kind: str) -> dict[str, bytes]:
     """The whole files of a kind, by name."""
     with tempfile.TemporaryDirectory() as folder:
         KINDS[kind].make(Path(folder))
-        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+        return {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(Path(folder).rglob("*"))
+            if path.is_file()
+        }
 
 
 def _faults(message: str) -> str:
@@ -256,11 +288,12 @@ def run(number: int, seed: int) -> tuple[str, str]:
     numbers = random.Random(f"{seed}-{number}")
     kind = list(KINDS)[number % len(KINDS)]
     files = dict(_sample(kind))
-    name = numbers.choice(list(files))
+    name = numbers.choice([*files, max(files, key=lambda name: len(files[name]))])
     files[name] = damaged(name, files[name], numbers)
     before, start = _peak(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         for at, content in files.items():
+            (Path(folder) / at).parent.mkdir(exist_ok=True)
             (Path(folder) / at).write_bytes(content)
         said = _outcome(kind, Path(folder))
     if time.monotonic() - start > MOST_SECONDS:

@@ -1,10 +1,10 @@
 """Twenty readers at one app for minutes: is each answer the one that a reader alone gets?
 
-`make load`, or python -m benchmarks.load [SECONDS] [READERS] [SEED]. Readers are sessions of a real server
-without a browser: each opens an address over a websocket as a browser does, waits for the page's end, and goes
-to another. An answer is every chart, table and map of the page, with its numbers. Prompts, heads and plans of
-edits differ, and there are more than the server keeps. Alone each is asked for twice: what was measured before
-is offered at once, so that some parts of a page have two answers.
+`make load`, or python -m benchmarks.load [SECONDS] [READERS] [SEED]. Readers are sessions of a real
+server without a browser: each opens an address over a websocket as a browser does, waits for the page's
+end, and goes to another. An answer is every chart, table and map of the page, with its numbers. Prompts,
+heads and plans of edits differ, and there are more than the server keeps. Alone each is asked for twice:
+what was measured before is offered at once, so that some parts of a page have two answers.
 """
 
 import asyncio

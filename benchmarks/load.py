@@ -3,13 +3,14 @@
 `make load`, or python -m benchmarks.load [SECONDS] [READERS] [SEED]. Readers are sessions of a real
 server without a browser: each opens an address over a websocket as a browser does, waits for the page's
 end, and goes to another. An answer is every chart, table and map of the page, with its numbers. Prompts,
-heads and plans of edits differ, and there are more than the server keeps. Alone each is asked for twice:
-what was measured before is offered at once, so that some parts of a page have two answers.
+heads and plans of edits differ, and there are more than the server keeps.
 """
 
 import asyncio
 import hashlib
+import json
 import random
+import struct
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from urllib.parse import urlencode
 import numpy as np
 import psutil
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.Element_pb2 import Element
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from tornado.websocket import websocket_connect
 
@@ -71,27 +73,34 @@ async def answer(address: str, view: View) -> Answer:
                 raise RuntimeError(f"{kind}: {getattr(element, kind)}")
             shown.pop(place, None)
             if kind in SHOWN:
-                shown[place] = hashlib.sha256(element.SerializeToString(deterministic=True)).hexdigest()
+                shown[place] = _digest(element)
     socket.close()
     return shown
 
 
-async def answers_alone(address: str) -> list[tuple[Answer, Answer]]:
-    """Of each view, twice."""
-    return [(await answer(address, view), await answer(address, view)) for view in views()]
+def _digest(element: Element) -> str:
+    """Of what it shows; of maps without the parts offered to look at, to which a measured story adds."""
+    maps = element.bidi_component.bytes
+    if maps:
+        size = struct.unpack("<I", maps[:4])[0]
+        header = json.loads(maps[4 : 4 + size])
+        rest = json.dumps({name: header[name] for name in header if name not in ("id", "crop", "crops")})
+        element.bidi_component.bytes = rest.encode() + maps[4 + size :]
+    return hashlib.sha256(element.SerializeToString(deterministic=True)).hexdigest()
 
 
-def difference(shown: Answer, alone: tuple[Answer, Answer]) -> str:
+async def answers_alone(address: str) -> list[Answer]:
+    """Of each view, one after the other."""
+    return [await answer(address, view) for view in views()]
+
+
+def difference(shown: Answer, alone: Answer) -> str:
     """Where a page shows what it shows to nobody alone; nothing where it does not."""
-    places = [
-        place
-        for place in shown | alone[0] | alone[1]
-        if shown.get(place) not in [each.get(place) for each in alone]
-    ]
+    places = [place for place in shown | alone if shown.get(place) != alone.get(place)]
     return f"other numbers at {places[:3]}" if places else ""
 
 
-async def read(address: str, alone: list[tuple[Answer, Answer]], end: float, numbers: random.Random) -> Pages:
+async def read(address: str, alone: list[Answer], end: float, numbers: random.Random) -> Pages:
     """One reader's pages until `end`."""
     pages, asked = [], views()
     while (start := time.monotonic()) < end:
@@ -104,9 +113,7 @@ async def read(address: str, alone: list[tuple[Answer, Answer]], end: float, num
     return pages
 
 
-async def together(
-    address: str, alone: list[tuple[Answer, Answer]], seconds: float, readers: int, seed: int
-) -> Pages:
+async def together(address: str, alone: list[Answer], seconds: float, readers: int, seed: int) -> Pages:
     """All pages of all readers."""
     end = time.monotonic() + seconds
     each = [read(address, alone, end, random.Random(f"{seed}-{at}")) for at in range(readers)]
@@ -135,7 +142,7 @@ def main(seconds: float = SECONDS, readers: int = READERS, seed: int = 0) -> int
     wrong = [problem for _, problem in pages if problem]
     print(*sorted(set(wrong)), sep="\n", file=sys.stderr)
     half, most = np.percentile([taken for taken, _ in pages], (50, 95))
-    different = len({str(sorted(shown.items())) for shown, _ in alone})
+    different = len({str(sorted(shown.items())) for shown in alone})
     replace_table(
         "load",
         f"{readers} sessions for {seconds:.0f} s on {psutil.cpu_count()} processors, seed {seed}, "

@@ -201,9 +201,9 @@ def test_a_model_whose_files_change_or_go_is_another_and_nothing_fails(tmp_path)
     (folder / "gone").symlink_to(tmp_path / "nowhere")
     os.utime(folder, (1, 1))
     os.utime(folder / "params.json", (2, 2))
-    assert changed(folder) == 2 * 10**9
+    assert changed(folder) > 10**18  # not the time that a copy brought with it
     (folder / "params.json").unlink()
-    assert changed(folder) > 2 * 10**9  # the folder's own time
+    assert changed(folder) > 10**18
     shutil.rmtree(folder)
     assert changed(folder) == 0
 

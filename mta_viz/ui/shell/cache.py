@@ -160,7 +160,10 @@ def base_of(path: str, changed: int, given: str | None, roots: tuple[str, ...]) 
 
 
 def changed(path: Path, step: int | None = None) -> int:
-    """When a checkpoint was last changed, in ns: the newest of its files, a run's step folder included."""
+    """When a checkpoint was last changed, in ns: the newest of its files, a run's step folder included.
+
+    Also where a file took another's place and brought an older time with it: the system's own note counts.
+    """
     folders = {path}
     with suppress(CheckpointError):  # reading it will say what is wrong
         folders.add(locate(path, step).folder)
@@ -169,7 +172,8 @@ def changed(path: Path, step: int | None = None) -> int:
         with suppress(OSError):  # gone, or nobody may look: reading it will say so
             for file in (folder, *(folder.iterdir() if folder.is_dir() else ())):
                 with suppress(OSError):  # a link to nothing, or a file that is replaced at this moment
-                    newest = max(newest, file.stat().st_mtime_ns)
+                    status = file.stat()
+                    newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
     return newest
 
 

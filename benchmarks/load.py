@@ -31,6 +31,7 @@ from tests.browser.serving import start_app, wait_for
 from tests.tiny_models import write_models
 
 SECONDS, READERS = 300.0, 20
+OFFERED = ("id", "crop", "crops", "spans")  # of maps: what to look at, known once a story was measured
 PATIENCE = 300.0  # seconds between two messages of the server
 SHOWN = ("plotly_chart", "dataframe", "bidi_component", "html")
 View = dict[str, str]
@@ -79,12 +80,12 @@ async def answer(address: str, view: View) -> Answer:
 
 
 def _digest(element: Element) -> str:
-    """Of what it shows; of maps without the parts offered to look at, to which a measured story adds."""
+    """Of what it shows; of maps without what is offered to look at."""
     maps = element.bidi_component.bytes
     if maps:
         size = struct.unpack("<I", maps[:4])[0]
         header = json.loads(maps[4 : 4 + size])
-        rest = json.dumps({name: header[name] for name in header if name not in ("id", "crop", "crops")})
+        rest = json.dumps({name: header[name] for name in header if name not in OFFERED})
         element.bidi_component.bytes = rest.encode() + maps[4 + size :]
     return hashlib.sha256(element.SerializeToString(deterministic=True)).hexdigest()
 

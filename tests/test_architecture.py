@@ -19,10 +19,11 @@ ROOT = Path(__file__).parents[1]
 LAYERS = ("config", "checkpoint", "model", "run", "analysis", "plots", "figures", "exporting")
 SHARED = {
     "errors": {"printed"},
+    "writing": {"errors"},
     "version": set(),
     "printed": set(),
     "tables": {"printed"},
-    "tokenizers": {"errors", "printed", "tables"},
+    "tokenizers": {"errors", "printed", "tables", "writing"},
     "tasks": {"errors", "printed", "tables", "tokenizers"},
 }
 LIBRARY = {*LAYERS, *SHARED}

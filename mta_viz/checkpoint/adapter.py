@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.layout import Entry, file_entries, kernel_entries, read_parameters, tensor_problems
 from mta_viz.checkpoint.native import open_safetensors
 from mta_viz.checkpoint.params import params_from_config, parse_params
@@ -34,6 +33,7 @@ from mta_viz.errors import CheckpointError, ConfigError, FileError
 from mta_viz.printed import printable, size_text
 from mta_viz.tables import finite
 from mta_viz.version import VERSION
+from mta_viz.writing import replacing
 
 FORMAT = "mta_viz adapter 1"
 ABOUT = "mta_viz_adapter"  # the entry of the file's header that describes it
@@ -146,16 +146,11 @@ def write_adapter(
         entries[name].key: entries[name].layout.write(tensor.detach()).cpu().contiguous()
         for name, tensor in tensors.items()
     }
-    try:
-        with replacing(file) as partial:
-            partial.touch()
-            mode = partial.stat().st_mode  # safetensors lets the owner alone read what it writes
-            save_file(stored, partial, metadata={"format": "pt", ABOUT: text})
-            partial.chmod(mode)
-    except OSError as error:
-        raise CheckpointError(
-            [f"it cannot be written: {error.strerror or error}"], printable(file)
-        ) from error
+    with replacing(file) as partial:
+        partial.touch()
+        mode = partial.stat().st_mode  # safetensors lets the owner alone read what it writes
+        save_file(stored, partial, metadata={"format": "pt", ABOUT: text})
+        partial.chmod(mode)
 
 
 def _writing_problems(config: ModelConfig, tensors: Mapping[str, Tensor], about: AdapterAbout) -> list[str]:

@@ -1,11 +1,8 @@
-"""Files written whole or not at all, and the two beside the weights: params.json and the tokenizer's."""
+"""The files beside the weights, params.json and the tokenizer's, and a model's folder written with them."""
 
 import json
-import os
 import shutil
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,57 +10,10 @@ from typing import Any
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.params import MODEL_DTYPES, params_from_config
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError, FileError, MtaVizError
+from mta_viz.errors import FileError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.loading import GGUF, gguf_tokenizer_file
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to; it then takes `path`'s place, or is gone after an error (OSError)."""
-    partial = path.with_name(f".mta_viz.{uuid.uuid4().hex}.partial")  # of its own, also beside another thread
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def write_results(file: Path, text: str) -> None:
-    """Replace `file`; a reader never sees half of it. Raises MtaVizError when the disk refuses."""
-    try:
-        with replacing(file) as partial:
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MtaVizError(f"{file} cannot be written: {error.strerror or error}") from error
-
-
-def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool) -> None:
-    """Let `fill` write files into a temporary folder, then move them to `folder`.
-
-    A new folder appears at once; into an existing one, files are renamed one by one, and its other
-    files stay. Raises CheckpointError when a file is there and `overwrite` is false, and when the
-    disk refuses.
-    """
-    folder = Path(folder)
-    temporary = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.part"
-    try:
-        temporary.mkdir(parents=True)
-        fill(temporary)
-        names = sorted(file.name for file in temporary.iterdir())
-        there = [name for name in names if (folder / name).exists()]
-        if there and not overwrite:
-            remedy = "choose another folder, or allow overwriting"
-            raise CheckpointError([f"{', '.join(there)} already there; {remedy}"], str(folder))
-        if folder.exists():
-            for name in names:
-                os.replace(temporary / name, folder / name)
-        else:
-            os.rename(temporary, folder)
-    except OSError as error:
-        raise CheckpointError([f"it cannot be written: {error.strerror or error}"], str(folder)) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+from mta_viz.writing import write_folder
 
 
 def beside(weights: Path) -> Path:

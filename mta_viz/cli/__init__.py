@@ -14,8 +14,9 @@ from importlib import import_module
 from typing import NoReturn
 
 from mta_viz import printed
-from mta_viz.cli.output import check_output, json_text, note, write_text
+from mta_viz.cli.output import check_output, json_text, note
 from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.writing import write
 
 COMMANDS = (
     "info", "story", "report", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "gain",
@@ -87,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> str:
     if dtype is not None:
         answer = answer | {"computed_in": dtype}
     if out and arguments.out_is == "answer":
-        write_text(out, json_text(answer) + "\n")
+        write(out, json_text(answer) + "\n")
     in_csv = arguments.as_csv and arguments.format == "csv"
     if in_csv and dtype is not None:
         note(f"computed in {dtype}")

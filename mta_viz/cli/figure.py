@@ -4,9 +4,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.checkpoint.files import replacing
 from mta_viz.cli.flags import add_base, add_file, positive
 from mta_viz.errors import MtaVizError
+from mta_viz.writing import write
 
 HELP = "make a figure the app saved again, from its checkpoint"
 
@@ -43,8 +43,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
             content = saved.sidecar(figure, choices)
         else:
             content = saved.picture(figure, next(known for known in FORMATS if known == suffix), choices)
-        with replacing(out) as partial:
-            partial.write_bytes(content)
+        write(out, content)
     return {
         "figure": figure.provenance.figure,
         "parameters": figure.provenance.parameters,

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import message, printable
 from mta_viz.tables import finite
@@ -112,9 +111,3 @@ def check_output(path: Path, force: bool) -> None:
         raise MtaVizError(f"the folder {path.parent} does not exist; create it first")
     if not os.access(path.parent, os.W_OK):
         raise MtaVizError(f"the folder {path.parent} cannot be written to; choose another")
-
-
-def write_text(path: Path, text: str) -> None:
-    """A file of UTF-8 text, put in its place when complete."""
-    with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8")

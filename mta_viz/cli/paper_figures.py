@@ -4,10 +4,10 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.checkpoint.files import replacing, write_folder
 from mta_viz.cli.flags import add_model, layer_list, name_list, open_model, output_path
 from mta_viz.cli.output import ProgressLine, check_output, note
 from mta_viz.errors import MtaVizError
+from mta_viz.writing import write, write_folder
 
 HELP = "the paper's figures of kernels, ready to print"
 
@@ -82,8 +82,7 @@ def _one_file(wanted: tuple[str, ...], arguments: Namespace) -> dict[str, Any]:
     made, left_out = make(open_model(arguments, kernels_do=True), wanted, arguments)
     with ProgressLine("drawing") as progress:
         content = together(made, "pdf", choices=LOOKS, progress=progress)
-    with replacing(arguments.out) as partial:
-        partial.write_bytes(content)
+    write(arguments.out, content)
     return {"out": str(arguments.out), "pages": len(made), "left_out": left_out}
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from mta_viz.checkpoint import door
 from mta_viz.cli.flags import add_file, add_model, open_model
-from mta_viz.cli.output import ProgressLine, note, write_text
+from mta_viz.cli.output import ProgressLine, note
 from mta_viz.errors import PromptError
 from mta_viz.tasks.written import parse_passages
+from mta_viz.writing import write
 
 HELP = "how well a text, or passages' last words, are predicted"
 
@@ -42,7 +43,7 @@ def _whole(arguments: Namespace, text: str) -> dict[str, Any]:
     with ProgressLine("reading the text") as progress:
         losses = text_losses(model, text, progress=progress)
     if arguments.out:
-        write_text(arguments.out, losses.table().csv())
+        write(arguments.out, losses.table().csv())
     same = {name: getattr(losses, name) for name in ("loss", "perplexity", "window", "windows")}
     return {"tokens": len(losses.tokens), "predicted": losses.n, **same}
 
@@ -58,7 +59,7 @@ def _last_words(arguments: Namespace, passages: tuple[str, ...]) -> dict[str, An
     for passage in scores.left_out:
         note(f"passage {passage.number} is left out: {passage.reason}")
     if arguments.out:
-        write_text(arguments.out, scores.table().csv())
+        write(arguments.out, scores.table().csv())
     answer = {"passages": scores.n, **asdict(scores.accuracy), "perplexity": scores.perplexity}
     if scores.n == 1:
         answer |= {**asdict(scores.words[0]), "probability": scores.words[0].probability}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
 from mta_viz.cli.flags import add_file, add_model, note_seconds, open_model, positive, whole
-from mta_viz.cli.output import ProgressLine, note, write_text
+from mta_viz.cli.output import ProgressLine, note
+from mta_viz.writing import write
 
 if TYPE_CHECKING:
     from mta_viz.analysis.labs.evaluation import QuestionScore
@@ -55,7 +56,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
                 labs.evaluate_questions(model, task, n=n, seed=arguments.seed, keep=keep, progress=progress)
     finally:
         if arguments.out and scores:
-            write_text(arguments.out, labs.answers_table(scores.values()).csv())
+            write(arguments.out, labs.answers_table(scores.values()).csv())
     answer = {"path": str(arguments.path), "trained_for_questions": trained}
     return answer | {"tasks": [_summary(score) for score in scores.values()]}
 

@@ -1,13 +1,16 @@
 """`report PATH [--prompt TEXT] [--task TASK] --out FILE`: all that is known of a model, in one file."""
 
+import shutil
 from argparse import ArgumentParser, Namespace
-from contextlib import closing
-from dbm import dumb
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mta_viz.checkpoint import door
 from mta_viz.cli import flags
 from mta_viz.cli.output import ProgressLine, going_on_from
+from mta_viz.errors import FileError
+from mta_viz.writing import write
 
 HELP = "a model, its kernels and what they do, as one page or PDF with methods and provenance"
 
@@ -27,6 +30,20 @@ def add_flags(parser: ArgumentParser) -> None:
     flags.add_file(parser, "--out", about, required=True)
 
 
+class _Parts(dict[str, str]):
+    """What is done of a report, by name: each a file of the folder as well, complete or not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        super().__init__({file.stem: door.read_text(file) for file in folder.glob("[!.]*.json")})
+
+    def __setitem__(self, name: str, text: str) -> None:
+        with suppress(OSError, FileError):  # what cannot be kept is made again after Ctrl-C, no more
+            self.folder.mkdir(exist_ok=True)
+            write(self.folder / f"{name}.json", text)
+        super().__setitem__(name, text)
+
+
 def run(arguments: Namespace) -> dict[str, Any]:
     """Make every section, then write the file; what is done is kept beside it until then."""
     from mta_viz.exporting.pictures import find_browser
@@ -41,15 +58,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
     settings: dict[str, Any] = {name: vars(arguments)[name] for name in ("task", "answer", "samples", "seed")}
     parts = out.with_name(f"{out.name}.parts")
     with (
-        going_on_from(parts.with_suffix(".parts.*")),
+        going_on_from(parts),
         ProgressLine("") as line,
-        closing(dumb.open(str(parts), "c")) as kept,
     ):
-        made = report(model, prompt, **settings, kept=kept, begin=line.begin, progress=line)
+        made = report(model, prompt, **settings, kept=_Parts(parts), begin=line.begin, progress=line)
         line.begin("Drawing")
         made.save(out, force=True, progress=line)
-    for suffix in (".dat", ".dir", ".bak"):
-        parts.with_name(f"{parts.name}{suffix}").unlink(missing_ok=True)
+    shutil.rmtree(parts, ignore_errors=True)
     sections = [
         {"title": at.title, "figures": len(at.figures), "not_made": at.missing} for at in made.sections
     ]

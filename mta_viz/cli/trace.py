@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mta_viz
-from mta_viz.checkpoint.files import replacing
 from mta_viz.cli.flags import add_file, add_prompt, layer_list, name_list, open_prompt, stage_named
 from mta_viz.cli.output import note
 from mta_viz.errors import MtaVizError
@@ -19,6 +18,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.printed import size_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.version import VERSION
+from mta_viz.writing import replacing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -186,9 +186,8 @@ def write_tensors(
 ) -> None:
     """Save as safetensors with `metadata`, through a file beside `path`, put in its place when complete.
 
-    Raises MtaVizError when the place cannot be written (no permission, disk full).
+    Raises as `replacing`.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     separate, memory = {}, set[int]()
@@ -196,8 +195,5 @@ def write_tensors(
         start = tensor.untyped_storage().data_ptr()
         separate[name] = (tensor.clone() if start in memory else tensor).contiguous()
         memory.add(start)
-    try:
-        with replacing(path) as partial:
-            save_file(separate, partial, metadata=metadata)
-    except (OSError, SafetensorError) as error:
-        raise MtaVizError(f"{path} cannot be written ({error}); choose another place") from error
+    with replacing(path) as partial:
+        save_file(separate, partial, metadata=metadata)

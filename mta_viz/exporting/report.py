@@ -25,7 +25,6 @@ from mta_viz.analysis.cause.shapley_file import LENGTHS, find_shapley
 from mta_viz.analysis.labs.blocks import block_sample, trained_task
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.analysis.labs.task_samples import GoldBatch, check_task, task_batches
-from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.exporting import report_sections as sections
@@ -40,6 +39,7 @@ from mta_viz.run.named_tasks import series_of, task_name
 from mta_viz.run.tracing import Prompt, capture, check_runs, load, tokenize
 from mta_viz.tokenizers.builtin import CharTokenizer
 from mta_viz.version import VERSION
+from mta_viz.writing import write
 
 Progress = Callable[[float], None]
 SAMPLES = 60  # of a task, for model and twin each
@@ -101,8 +101,7 @@ class Report:
         if path.exists() and not force:
             raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
         content = self.pdf(progress) if path.suffix.lower() == ".pdf" else self.html(progress)
-        with replacing(path) as partial:
-            partial.write_bytes(content)
+        write(path, content)
         return path
 
 

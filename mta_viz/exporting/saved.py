@@ -23,7 +23,6 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 from pydantic import Field
 
-from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError
@@ -34,6 +33,7 @@ from mta_viz.figures.base import Drawn
 from mta_viz.printed import safe, size_text
 from mta_viz.run.tracing import Progress
 from mta_viz.version import VERSION
+from mta_viz.writing import write
 
 # Names Windows keeps for devices, whatever the suffix.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -241,8 +241,7 @@ def export(
         raise MtaVizError(f"the folder {path.parent} does not exist; create it first")
     made = laid_out(figure, Choices(size, colours, dpi))
     content = figure_bytes(made.figure, format, dpi / SCREEN_DPI, size=made.scale)
-    with replacing(path) as partial:
-        partial.write_bytes(content)
+    write(path, content)
     return path
 
 

@@ -179,6 +179,16 @@ def free_bytes(device: torch.device) -> int | None:
     return None if available is None else 1024 * int(available[1])
 
 
+def resident_bytes(process: int) -> int | None:
+    """Of memory that a process takes; None where the system does not tell, or it has ended."""
+    try:
+        text = (MEMORY.parent / str(process) / "status").read_text()
+    except OSError:
+        return None
+    taken = re.search(r"^VmRSS:\s+(\d+) kB$", text, re.M)
+    return None if taken is None else 1024 * int(taken[1])
+
+
 def run_seconds() -> float:
     """The most seconds that a run may be expected to take: `MTA_VIZ_RUN_SECONDS`, else `RUN_SECONDS`."""
     given = os.environ.get("MTA_VIZ_RUN_SECONDS", "")

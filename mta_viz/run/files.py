@@ -13,12 +13,10 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
 from safetensors.torch import save, save_file
 from torch import Tensor
 
 from mta_viz.checkpoint import door, dumps
-from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.types import dtype_name
 from mta_viz.config import ModelConfig, MTAOptions
@@ -30,6 +28,7 @@ from mta_viz.printed import printable, size_text
 from mta_viz.run.trace import About, Place, StoredTrace, Trace, from_header
 from mta_viz.run.tracing import operated
 from mta_viz.tokenizers.base import Tokens, label
+from mta_viz.writing import replacing
 
 MAX_BYTES = 4 * door.GIB
 MOST_NAMES = 96 * door.MIB  # the header, whose description lists every token
@@ -118,14 +117,11 @@ def save_trace(
     """
     path = Path(path)
     places = _places(trace, stages, layers)
-    try:
+    with replacing(path) as partial:
         if path.exists() and not force:
             raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
         tensors, metadata = _contents(trace, places)
-        with replacing(path) as partial:
-            save_file(dict(tensors), partial, metadata=metadata)
-    except (OSError, ValueError, SafetensorError) as error:  # ValueError: a name with NUL
-        raise MtaVizError(f"{path} cannot be written ({error}); choose another place") from error
+        save_file(dict(tensors), partial, metadata=metadata)
     return path
 
 

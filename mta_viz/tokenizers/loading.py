@@ -25,6 +25,7 @@ from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.builtin import BytesTokenizer, CharTokenizer
 from mta_viz.tokenizers.gguf import read_header, tokenizer_file, vocabulary
 from mta_viz.tokenizers.worker import FencedTokenizer, fenced
+from mta_viz.writing import write
 
 _TOKENS = "tokenizer.ggml.tokens"
 _IDS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
@@ -196,13 +197,13 @@ def given_folder() -> Path:
 
 def remember_given(model: Path, file: Path) -> None:
     """From now on `file` is what `remembered` gives for the model; of a run folder, for all its steps."""
-    with suppress(OSError, RuntimeError):
+    with suppress(OSError, FileError, RuntimeError):
         _write(_record(model), json.dumps({"tokenizer": str(file.resolve())}).encode())
 
 
 def keep_given(model: Path, name: str, content: bytes) -> None:
     """The same of an uploaded file, of which a copy is kept."""
-    with suppress(OSError, RuntimeError):
+    with suppress(OSError, FileError, RuntimeError):
         file = given_folder() / hashlib.sha256(content).hexdigest() / f"tokenizer{Path(name).suffix[:8]}"
         _write(file, content)
         remember_given(model, file)
@@ -224,6 +225,4 @@ def _record(model: Path) -> Path:
 
 def _write(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
-    partial.write_bytes(content)
-    partial.replace(file)
+    write(file, content)

@@ -210,6 +210,12 @@ class _Worker:
         with self._lock:
             self._stop()
 
+    @property
+    def process(self) -> int | None:
+        """Its id, while it lives."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
     def kill(self) -> None:
         """The same at once."""
         if self._process is not None:
@@ -320,6 +326,13 @@ def _worker_of(contents: Contents) -> _Worker:
     if last is not None:
         last.stop()
     return worker
+
+
+def processes() -> list[tuple[str, int]]:
+    """(kind of tokenizer, process) of each worker that lives, the one used longest ago first."""
+    with _lock:
+        running = [(contents.kind, worker.process) for contents, worker in _workers.items()]
+    return [(kind, process) for kind, process in running if process is not None]
 
 
 @atexit.register

@@ -27,6 +27,7 @@ from mta_viz.training.needle_data import Book, flowing_text, grammar_paragraphs,
 from mta_viz.training.recipe import Batches, ModelRecipe, Progress
 from mta_viz.training.settings import BlocksConfig, NeedleConfig
 from mta_viz.training.trainer import Batch, Prefetched
+from mta_viz.writing import write
 
 
 def train_blocks(config: BlocksConfig, out: Path, **options: Any) -> dict[str, Any]:
@@ -146,7 +147,7 @@ class NeedleRecipe(ModelRecipe):
         """The trained one."""
         library = self.text.library
         file = out / "tokenizer.json"
-        file.write_text(library.to_str(pretty=False), encoding="utf-8")
+        write(file, library.to_str(pretty=False))
         return data.as_tokenizer(library).kind, file
 
     def batches(self, device: torch.device) -> AbstractContextManager[Batches]:

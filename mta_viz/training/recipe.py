@@ -21,7 +21,6 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
-from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.layout import file_entries
 from mta_viz.checkpoint.lingua import write_lingua
@@ -36,6 +35,7 @@ from mta_viz.run.devices import checked_device
 from mta_viz.training import trainer as training
 from mta_viz.training.settings import RecipeSettings, RunSettings
 from mta_viz.training.trainer import Report, Trainer, TrainingProgress, TrainingResult
+from mta_viz.writing import refusals, replacing, write
 
 EARLY_FILES = (PROGRESS_FILE, JOB_FILE, LOG_FILE)  # there before there is anything to keep
 FILE_DTYPE = torch.float16
@@ -307,13 +307,13 @@ def loss_curve(losses: Sequence[float]) -> list[tuple[int, float]]:
 
 def write_card(folder: Path, card: dict[str, Any], title: str, summary: str, whole: bool) -> None:
     """Write `card.json` and a readable `README.md` of it: the curve's ends only, and `cells` left out."""
-    (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    write(folder / "card.json", json.dumps(card, indent=1) + "\n")
     stopped = "" if whole else f" Stopped early, after {card['steps']} steps."
     lines = [f"# {title}", "", summary + stopped, "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in card.items() if name != "loss_curve"]
     (first_step, first), (last_step, last) = card["loss_curve"][0], card["loss_curve"][-1]
     curve = f"Loss: {first:.3f} after {first_step} steps, {last:.4f} after {last_step} (card.json)."
-    (folder / "README.md").write_text("\n".join([*lines, "", curve]) + "\n", encoding="utf-8")
+    write(folder / "README.md", "\n".join([*lines, "", curve]) + "\n")
 
 
 def _cell(value: Any) -> str:
@@ -340,7 +340,8 @@ def prepare_folder(out: Path, resume: bool) -> None:
         raise MtaVizError(f"{out} is a link to something that is not there; choose another folder.")
     if _is_taken(out):
         raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
-    out.mkdir(parents=True, exist_ok=True)
+    with refusals(out):
+        out.mkdir(parents=True, exist_ok=True)
 
 
 def _is_taken(folder: Path) -> bool:
@@ -364,8 +365,7 @@ def write_progress(
     }
     data = {"step": progress.steps_done, "steps": progress.steps, **known, "state": state}
     data |= extras or {}
-    with replacing(folder / PROGRESS_FILE) as partial:
-        partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
+    write(folder / PROGRESS_FILE, json.dumps(data) + "\n")
 
 
 def print_progress(progress: TrainingProgress) -> None:

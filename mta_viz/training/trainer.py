@@ -22,10 +22,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
 from mta_viz.training.settings import TrainerSettings, snapshot_steps
 from mta_viz.training.state import DamagedState, check_state, load_state
+from mta_viz.writing import replacing
 
 KERNEL_NAMES = ("kernel_pre", "kernel_post", "head_pre", "head_post")
 SAVE_SECONDS, REPORT_SECONDS = 120.0, 5.0

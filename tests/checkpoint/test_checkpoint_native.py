@@ -110,17 +110,6 @@ def test_nothing_is_overwritten_unless_told(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["m"]
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_disk(*_: object, **__: object) -> None:
-        (_[1]).write_bytes(b"half")  # type: ignore[attr-defined]
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("mta_viz.checkpoint.native.save_file", full_disk)
-    with pytest.raises(CheckpointError, match="No space left on device"):
-        write(tmp_path / "m")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_parameters_that_do_not_fit_the_configuration_are_refused(tmp_path: Path) -> None:
     config = tiny_config()
     state = random_state(config)

@@ -147,6 +147,7 @@ def test_a_small_archive_that_unpacks_to_much_is_refused(tmp_path: Path):
 # Where something may be opened that no user named: the package's own data, and what is written.
 OPENERS = {
     "mta_viz/checkpoint/door.py": "the door",
+    "mta_viz/writing.py": "what it has written, to wait for the disk",
     "mta_viz/exporting/doctor.py": "requirements.txt, and how much memory the container has",
     "mta_viz/exporting/pictures.py": "opens a browser, no file",
     "mta_viz/exporting/saved.py": "a member of a ZIP that is in memory",

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from cli_support import CONFIG, assert_refused
-from safetensors import SafetensorError, safe_open
-from safetensors import torch as safetensors_torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 import mta_viz
@@ -221,19 +220,6 @@ def test_a_link_to_nothing_is_no_place_to_write(run, folder, ids_file, tmp_path)
     assert out.is_symlink() and not out.exists()
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(monkeypatch, tmp_path):
-    def fail(tensors, path, metadata):
-        Path(path).write_text("half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(safetensors_torch, "save_file", fail)
-    out = tmp_path / "t.safetensors"
-    out.write_text("mine")
-    with pytest.raises(MtaVizError, match=r"cannot be written .*space"):
-        trace.write_tensors(out, {"tokens": torch.zeros(1)})
-    assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"] and out.read_text() == "mine"
-
-
 @pytest.mark.parametrize("length", [1, 2, 9])
 def test_the_stated_size_is_the_size_of_the_tensors(model, length):
     names = tuple(model.hook_dict)
@@ -327,14 +313,3 @@ def test_the_trace_equals_the_reference(run, golden, tmp_path, name):
 def test_an_unknown_layer_is_an_error_of_the_user(model):
     with pytest.raises(MtaVizError, match="no layer 2, 5"):
         trace.select_hooks(model, (0, 2, 5), None)
-
-
-@pytest.mark.parametrize("error", [OSError("read-only"), SafetensorError("disk full")])
-def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch, error):
-    def refuse(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(safetensors_torch, "save_file", refuse)
-    with pytest.raises(MtaVizError, match="cannot be written"):
-        trace.write_tensors(tmp_path / "out.safetensors", {"tokens": torch.zeros(1)})
-    assert list(tmp_path.iterdir()) == []

@@ -90,7 +90,7 @@ def test_a_process_that_fails_says_why_and_may_be_started_again(settings: Settin
 
 def test_a_folder_that_cannot_be_made_is_said(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MtaVizError, match=r"cannot be made.*Choose a folder"):
+    with pytest.raises(MtaVizError, match=r"cannot be written.*name a place"):
         start(settings, tmp_path / "file" / "out")
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from mta_viz.analysis.kernels.kernels import MIXING, KernelId, MixPlace, Place
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import beside, write_results
+from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.validate import Measured, from_text
 from mta_viz.errors import MtaVizError
@@ -21,6 +21,7 @@ from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import OF_KERNEL, OF_MIXING, PLACES, Edit, Plan, PlanData, plan_as_data
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tables import Table
+from mta_viz.writing import write
 
 FILES: dict[Edit, str] = {
     "identity": "effects.json",
@@ -269,7 +270,7 @@ def write_effects(file: Path, effects: Effects) -> None:
     data = _rounded({"format": FORMAT, **asdict(replace(effects, effects=()))})
     del data["effects"]
     head = json.dumps(data, indent=1, allow_nan=False).removesuffix("\n}")
-    write_results(file, f'{head},\n "effects": [{lines}\n ]\n}}\n')
+    write(file, f'{head},\n "effects": [{lines}\n ]\n}}\n')
 
 
 def _rounded(value: Any) -> Any:

@@ -15,7 +15,6 @@ from pydantic import AfterValidator, Field
 from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, needle_score
 from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep, check_places, run_sweep, vocabulary
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import write_results
 from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import PromptError
@@ -24,6 +23,7 @@ from mta_viz.run.named_tasks import TaskName
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.tasks.needles import SENTENCE
+from mta_viz.writing import write
 
 FORMAT, OLDER = "mta_viz needle sweep 2", "mta_viz needle sweep 1"  # the older has needles alone
 Text = Annotated[str, Field(max_length=10_000)]
@@ -136,7 +136,7 @@ def _sample_text(sample: SampleResult) -> str:
 
 def write_sweep(file: Path, results: SweepResults) -> None:
     """Replace `file`; a reader never sees half of it. Raises MtaVizError when the disk refuses."""
-    write_results(file, sweep_text(results))
+    write(file, sweep_text(results))
 
 
 def read_sweep(file: Path) -> SweepResults:

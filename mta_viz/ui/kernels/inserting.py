@@ -22,6 +22,7 @@ from mta_viz.run.scoring import LogitChange, logit_change, write_inserted
 from mta_viz.ui.shell import cache, models, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.widgets import caption, layer_label, plain, window
+from mta_viz.writing import refusals
 
 PLACES = {"pre": "before the softmax", "post": "after the softmax", "both": "both"}
 MIXINGS = {"none": "none", **PLACES}
@@ -167,10 +168,8 @@ def _write(page: Page, wanted: Wanted, folder: Path) -> Written:
     check_name(folder)
     base = cache.stores().models.get(page.model_key) or page.model  # the former without interventions
     inserted = insert_mta(base, wanted.layers, **wanted.arguments)
-    try:
+    with refusals(folder):
         folder.mkdir()
-    except OSError as error:
-        raise MtaVizError(f"{printable(folder)} cannot be made: {error.strerror or error}") from error
     write_inserted(folder / ADAPTER, base, inserted)
     return Written(page.model_key.path, folder, wanted, logit_change(base, inserted))
 

@@ -5,9 +5,10 @@ sessions (a model serialises its own runs). `remember` keeps what is drawn from 
 """
 
 import hashlib
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,17 +161,27 @@ def base_of(path: str, changed: int, given: str | None, roots: tuple[str, ...]) 
 
 
 def changed(path: Path, step: int | None = None) -> int:
-    """When a checkpoint was last changed, in ns: the newest of its files, a run's step folder included."""
+    """When a checkpoint was last changed, in ns: the newest of its files, a run's step folder included.
+
+    Also where a file took another's place and brought an older time with it: the system's own note counts.
+    """
+    return max((max(file.st_mtime_ns, file.st_ctime_ns) for file in _files(path, step)), default=0)
+
+
+def written(path: Path) -> int:
+    """When it was last written, in ns, wherever that was."""
+    return max((file.st_mtime_ns for file in _files(path)), default=0)
+
+
+def _files(path: Path, step: int | None = None) -> Iterator[os.stat_result]:
     folders = {path}
     with suppress(CheckpointError):  # reading it will say what is wrong
         folders.add(locate(path, step).folder)
-    newest = 0
     for folder in folders:
         with suppress(OSError):  # gone, or nobody may look: reading it will say so
             for file in (folder, *(folder.iterdir() if folder.is_dir() else ())):
                 with suppress(OSError):  # a link to nothing, or a file that is replaced at this moment
-                    newest = max(newest, file.stat().st_mtime_ns)
-    return newest
+                    yield file.stat()
 
 
 def digest(key: ModelKey) -> str:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import FileError
+from mta_viz.writing import write
 
 MAX_TEXT = 2**20  # bytes of one
 MAX_OWN, MAX_OWN_BYTES = 100, 2**24  # of a session
@@ -54,7 +54,7 @@ def keep(prompt: str, own: Own | None = None) -> str | None:
         with suppress(OSError):  # a folder that can only be read
             (folder() / name).touch()
         return name
-    except (OSError, RuntimeError, UnicodeEncodeError):
+    except (OSError, FileError, RuntimeError, UnicodeEncodeError):
         return None
 
 
@@ -66,8 +66,7 @@ def _write(name: str, content: bytes, own: Own) -> bool:
     there = list(sizes((file for file in folder().iterdir() if _ID.fullmatch(file.name)), MAX_AGE))
     if len(there) >= MAX_KEPT or sum(there) + len(content) > MAX_BYTES:
         return False
-    with replacing(folder() / name) as partial:
-        partial.write_bytes(content)
+    write(folder() / name, content)
     own.count, own.n_bytes = own.count + 1, own.n_bytes + len(content)
     return True
 

@@ -20,6 +20,8 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.doctor import diagnose
 from mta_viz.exporting.saved import DAMAGED_ZIP
 from mta_viz.printed import printable, size_text
+from mta_viz.run.devices import resident_bytes
+from mta_viz.tokenizers import worker
 from mta_viz.ui.shell import cache, models, state, uploads, work
 from mta_viz.ui.shell.models import VARIANTS
 from mta_viz.ui.shell.trainings import find_trainings
@@ -34,7 +36,7 @@ FILES = ("zip", "gguf", "safetensors")
 def row_of(found: Found) -> dict[str, Any]:
     """A checkpoint's line in the table; what a broken one has none of is empty."""
     summary = found.summary
-    row = {"model": found.name, "changed": cache.changed(found.path) // 10**9, "kind": "cannot be read"}
+    row = {"model": found.name, "changed": cache.written(found.path) // 10**9, "kind": "cannot be read"}
     if summary is not None:
         row |= {
             "kind": summary.format,
@@ -164,6 +166,14 @@ def _draw() -> None:
         caption(f"The training in {printable(training.folder.name)}, see the page Train")
     if not running and not trainings:
         caption("Nothing at the moment.")
+    for words in tokenizer_lines():
+        caption(words)
+
+
+def tokenizer_lines() -> list[str]:
+    """A line for each tokenizer that has a process of its own, with the memory it takes."""
+    sizes = [(kind, resident_bytes(process)) for kind, process in worker.processes()]
+    return [f"A tokenizer ({kind}): {size_text(size)} of memory" for kind, size in sizes if size is not None]
 
 
 def _draw_job(job: Work, reader: Reader) -> None:

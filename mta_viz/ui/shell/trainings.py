@@ -19,11 +19,11 @@ from typing import Literal
 import mta_viz
 from mta_viz.analysis.kernels import finetuning
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import write_results
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable
 from mta_viz.ui.shell.uploads import READ_ONLY, read_only
+from mta_viz.writing import refusals, write
 
 try:
     import fcntl
@@ -125,30 +125,22 @@ def start(settings: Settings, out: Path, *, resume: bool = False) -> Training:
     if not resume:
         _make_folder(out)
     log = out / finetuning.LOG_FILE
-    try:
-        with log.open("ab" if resume else "wb") as written:
-            if not _lock(written.fileno(), exclusive=True):
-                raise MtaVizError(f"a training runs in {printable(out)} already; wait for it, or stop it")
-            process = _spawn([*settings.flags(out), *(["--resume"] if resume else [])], written.fileno())
-    except OSError as error:
-        raise MtaVizError(f"{printable(log)} cannot be written: {error.strerror or error}") from error
+    with refusals(log), log.open("ab" if resume else "wb") as written:
+        if not _lock(written.fileno(), exclusive=True):
+            raise MtaVizError(f"a training runs in {printable(out)} already; wait for it, or stop it")
+        process = _spawn([*settings.flags(out), *(["--resume"] if resume else [])], written.fileno())
     job = {"format": FORMAT, **asdict(Job(settings, process.pid))}
-    write_results(out / finetuning.JOB_FILE, json.dumps(job, indent=1) + "\n")
+    write(out / finetuning.JOB_FILE, json.dumps(job, indent=1) + "\n")
     return read_training(out)
 
 
 def _make_folder(out: Path) -> None:
     # of one that ended before there was anything to keep
     kept = {finetuning.PROGRESS_FILE, finetuning.LOG_FILE, finetuning.JOB_FILE}
-    try:
+    with refusals(out):
         if out.exists() and any(file.name not in kept for file in out.iterdir()):
             raise MtaVizError(f"{printable(out)} holds something already; choose another folder")
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
-        raise MtaVizError(
-            f"{printable(out)} cannot be made: {reason}. Choose a folder that can be written to"
-        ) from error
 
 
 # As `python -m mta_viz`; an app started in the background ignores SIGINT, which its children inherit.

@@ -17,11 +17,11 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable, size_text
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.kept_prompts import sizes
+from mta_viz.writing import refusals, write
 
 MOST_OWN, MOST_BYTES = 2**29, 2**31  # bytes, of a session and of all
 MAX_AGE = 12 * 3600.0  # seconds since it was used, when there is no room
@@ -52,19 +52,16 @@ class Own:
 def keep_upload(name: str, content: bytes) -> Path:
     """Where the uploaded bytes lie, by content and name, for this user alone; gone when the process ends.
 
-    Raises MtaVizError for a name no file can have, and where there is no room.
+    Raises MtaVizError for a name no file can have, and where there is no room (FileError: on the disk).
     """
     file = folder_of(hashlib.sha256(content).hexdigest()) / checked_name(name)
     if file.is_file() and file.stat().st_size == len(content):
         os.utime(file)
         return file
     make_room(len(content), file)
-    try:
+    with refusals(file):
         file.parent.mkdir(exist_ok=True)
-        with replacing(file) as partial:
-            partial.write_bytes(content)
-    except OSError as error:
-        raise MtaVizError(f"the upload cannot be kept: {error.strerror or error}; free some disk") from error
+    write(file, content)
     return file
 
 

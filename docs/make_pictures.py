@@ -29,7 +29,7 @@ OWN = (
     "The magic number of Paris is 417. The magic number of Oslo is 923. It rained, and the boats stayed in the "
     "harbour. The magic number of Oslo is"
 )
-TILES = ".st-key-gallery"
+ATLAS = "[class*='st-key-chart-gallery-pre']"
 HEADER = """# Tasks
 
 What a newcomer comes to do, from the first screen in a window of 1280 x 800, in an empty browser. Clicks are counted and
@@ -49,12 +49,13 @@ class Visitor:
     def click(self, what: Locator) -> None:
         self.clicks += 1
         what.click()
+        self.page.wait_for_timeout(300)  # until the server has it
         settle(self.page)
 
-    def tile(self, kernel: list[int]) -> None:
-        """A click on the tile of a kernel [layer, head, 0 before or 1 after the softmax] in the atlas."""
+    def tile(self, kernel: str) -> None:
+        """A click on the tile of a kernel, "pre 5 7", in the atlas."""
         self.clicks += 1
-        click_target(self.page, TILES, kernel)
+        click_target(self.page, ATLAS, [kernel])
         settle(self.page)
 
     def button(self, name: str) -> Locator:
@@ -75,37 +76,36 @@ def own_prompt(visitor: Visitor) -> None:
     visitor.sees("Answer “923”")
 
 
-def needle(visitor: Visitor) -> None:
+def first(visitor: Visitor) -> None:
     visitor.sees("gives the needle “San Salvador” .* % before it, .* % after")
-
-
-def beside(visitor: Visitor) -> None:
     titles = visitor.page.locator(".mta-panel:not([hidden]) strong")
     expect(titles).to_have_text(["before", "after", "kernel"])
 
 
 def diagonal(visitor: Visitor) -> None:
     visitor.click(visitor.page.get_by_role("link", name="Kernels"))
-    visitor.tile([2, 2, 0])
+    visitor.tile("pre 2 2")
     visitor.sees("L2 H2 .* diagonal .*On your prompt")
 
 
 def priming(visitor: Visitor) -> None:
     visitor.click(visitor.page.get_by_role("link", name="Kernels"))
-    visitor.tile([1, 6, 0])
+    visitor.tile("pre 1 6")
     visitor.sees("L1 H6 .* priming")
 
 
 def edge(visitor: Visitor) -> None:
     visitor.click(visitor.page.get_by_role("link", name="Kernels"))
-    visitor.tile([2, 6, 0])
+    visitor.tile("pre 2 6")
     visitor.sees("L2 H6 .* edge")
 
 
 def change(visitor: Visitor) -> None:
     visitor.click(visitor.radio("Edit"))
     visitor.click(visitor.radio("own tap"))
-    moved = re.search(r"answer ([+−-][\d.]+) nats", visitor.page.locator(".st-key-plan-strip").inner_text())
+    strip, words = visitor.page.locator(".st-key-plan-strip"), re.compile(r"answer ([+−-][\d.]+) nats")
+    expect(strip).to_contain_text(words)
+    moved = words.search(strip.inner_text())
     if moved is None or abs(float(moved[1].replace("−", "-"))) < 1:
         raise RuntimeError(f"The answer did not move by 1 nat: {moved}")
 
@@ -134,10 +134,12 @@ def link(visitor: Visitor) -> None:
 
 
 def back(visitor: Visitor) -> None:
+    visitor.click(visitor.radio("Edit"))
     before = state_of(visitor.page)
     change(visitor)
     visitor.clicks = 1
     visitor.page.go_back()
+    expect(visitor.page.locator(".st-key-plan-strip")).to_have_count(0)
     settle(visitor.page)
     if state_of(visitor.page) != before:
         raise RuntimeError(f"Back shows {state_of(visitor.page)} and not {before}.")
@@ -161,18 +163,12 @@ class Task:
 
 
 TASKS = {
-    "needle": Task(
-        "Where is the needle attended?",
+    "first": Task(
+        "Where the needle is attended, before and after the kernel",
         0,
-        needle,
-        "The prompt's sentence over the text says it; the asked needle is outlined in green, and the maps open on "
-        "question x needle.",
-    ),
-    "beside": Task(
-        "Before and after a kernel, side by side",
-        0,
-        beside,
-        "Both maps on one scale, the kernel between them; a frame shows the window that it reads for the chosen cell.",
+        first,
+        "The sentence over the text says it. The asked needle is outlined in green; the maps open on question x needle, on "
+        "one scale, the kernel between them. A frame shows the window that it reads for the chosen cell.",
     ),
     "own": Task(
         "Run a prompt of your own",

@@ -80,7 +80,8 @@ def at(page, chart, x, y, axis=""):
             plot.scrollIntoView({block: 'center'});
             const layout = plot._fullLayout, across = layout['xaxis' + axis], down = layout['yaxis' + axis];
             const pane = plot.closest('.st-key-atlas');  // higher than the window: the point in its middle
-            if (pane) pane.scrollTop += plot.getBoundingClientRect().top + down._offset + down.c2p(y) - innerHeight / 2;
+            const middle = down._offset + down.c2p(y) - innerHeight / 2;
+            if (pane) pane.scrollTop += plot.getBoundingClientRect().top + middle;
             const box = plot.getBoundingClientRect();
             return [box.left + across._offset + across.c2p(x), box.top + down._offset + down.c2p(y)];
         }""",

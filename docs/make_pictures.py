@@ -182,7 +182,7 @@ TASKS: dict[str, tuple[str, int, Task]] = {  # title, and clicks that it may tak
 def opened(browser: Browser, address: str) -> Page:
     """A page in an empty browser, at rest."""
     page = browser.new_context(viewport=SIZE, accept_downloads=True).new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(300_000)
     page.goto(address)
     settle(page)
     return page

@@ -78,8 +78,11 @@ def at(page, chart, x, y, axis=""):
         """([chart, x, y, axis]) => {
             const plot = document.querySelector(chart + ' .js-plotly-plot');
             plot.scrollIntoView({block: 'center'});
-            const box = plot.getBoundingClientRect(), layout = plot._fullLayout;
-            const across = layout['xaxis' + axis], down = layout['yaxis' + axis];
+            const layout = plot._fullLayout, across = layout['xaxis' + axis], down = layout['yaxis' + axis];
+            const pane = plot.closest('.st-key-atlas');  // higher than the window: the point in its middle
+            const middle = down._offset + down.c2p(y) - innerHeight / 2;
+            if (pane) pane.scrollTop += plot.getBoundingClientRect().top + middle;
+            const box = plot.getBoundingClientRect();
             return [box.left + across._offset + across.c2p(x), box.top + down._offset + down.c2p(y)];
         }""",
         [chart, x, y, axis],

@@ -70,7 +70,7 @@ def test_a_pointer_lights_words_and_cells_and_reads_every_map(linked, models_fol
     trace = capture(load(models_folder / "tiny-mta"), PROMPT)
     before, after = (float(trace.map(1, stage, 0)[20, 7]) for stage in (Stage.RAW, Stage.KQ))
     assert value_in(words.text_content()) == float(f"{after:.4g}")
-    assert [value_in(text) for text in page.locator(VALUES).all_text_contents()[:2]] == [
+    assert [float(text) for text in page.locator(VALUES).all_text_contents()[:2]] == [
         float(f"{before:.4g}"),
         float(f"{after:.4g}"),
     ]
@@ -92,7 +92,7 @@ def test_what_the_kernel_reads_is_outlined_before_it_while_the_pointer_is_after_
     page.mouse.move(*cell_at(page, 15, 20, panel=0))
     assert KERNEL_WINDOW not in page.evaluate(DRAWN, edge)
     kernel = page.locator(f"{MAP} .mta-panel:visible").last
-    expect(kernel).to_contain_text("own tap: this cell")
+    expect(kernel).to_contain_text("own tap")
 
 
 def test_crops_are_one_click_apart_and_the_same_in_every_map(linked):

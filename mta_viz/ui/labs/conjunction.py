@@ -30,7 +30,7 @@ from mta_viz.ui.shell.models import model_of, twin_beside
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, head_name, menu, number, plain
+from mta_viz.ui.shell.widgets import bar, caption, explain, head_name, menu, number, plain
 from mta_viz.ui.shell.work import Work, time_text
 
 Results = dict[str, Conjunction]  # by the names of the models
@@ -54,8 +54,11 @@ TEXTS = {  # each vocabulary keeps its own
     for which in ("letters", "text")
 }
 READING = (
-    "Above 0 (green): the two words together give the span more than their parts add up to; an AND where "
-    "each alone gives it little. At 0: each adds its own. Below 0 (brown): one is enough, OR. Adding "
+    "Above 0 (green): the two words together give the span more than their parts add up to, an AND; below 0 "
+    "(brown): one is enough, an OR. Click a head to choose it."
+)
+MORE = (
+    "An AND is one where each word alone gives the span little. At 0 each adds its own. Adding "
     "log-odds is multiplying odds: where I of the log-odds is about 0 and I of the share is large, the "
     "scores of both words add up and the softmax lets only their sum through. So the verdict is on log-odds, "
     "and shares are a picture. Log-odds of a head that gives the span no share say little."
@@ -124,10 +127,11 @@ def _draw_text(model: HookedMTA, which: str) -> figures.TextConjunction:
     )
     lines_label = "A line a sample: A, B, what stands for A, what stands for B"
     words = "What stands for a word needs as many tokens as the word. With one line there is no interval."
+    left, right = st.columns(2)
     return figures.TextConjunction(
-        text=st.text_area(text_label, height=96, help=text_help, **text),
-        span=st.text_input("Span: the part of the text whose attention is measured", **span),
-        lines=st.text_area(lines_label, height=120, help=words, **lines),
+        text=left.text_area(text_label, height=96, help=text_help, **text),
+        span=left.text_input("Span: the part of the text whose attention is measured", **span),
+        lines=right.text_area(lines_label, height=176, help=words, **lines),
     )
 
 
@@ -214,9 +218,14 @@ def _draw_results(
             with st.container(width=MAP_PX):
                 shown = replace(figure, of="twin" if place else "model")
                 _draw_model(source, shown, results, name)
+    with st.expander("All heads, in numbers"):
+        for name, test in results.items():
+            caption(name)
+            there = conjunctions.measure_there(test, measure)
+            widget = f"conjunction.{hash((figure, name, test.n))}.table"
+            _draw_ranking(page.numbering, test, there, widget, name == own)
     st.markdown(plain(_head_words(own, results[own], measure, page.numbering)))
-    caption(READING)
-    caption(f"{_sure_words(results)} Click a head to choose it.")
+    explain(READING, f"{MORE} {_sure_words(results)}")
 
 
 def _pick_measure(figure: figures.OfConjunction, own: Conjunction) -> figures.OfConjunction:
@@ -237,7 +246,6 @@ def _draw_model(source: Source, figure: figures.OfConjunction, results: Results,
     if own and selected.layer is not None and selected.head is not None:
         figure = replace(figure, marked=(selected.layer, selected.head))
     show.show(source, figure, on_head if own else None, result=results, widget=widget)
-    _draw_ranking(source.numbering, test, there, f"{widget}.table", own)
 
 
 def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: str, own: bool) -> None:

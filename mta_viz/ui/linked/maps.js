@@ -3,7 +3,7 @@
 
 const BOTTOM = 78, GAP = 9; // pixels: of the labels below, between them and the cells
 const TOP = 42, DEEP = 24, SIDE = 44; // over the cells, their row's bars; their column's bars
-const NARROWEST = 100, WIDEST = 640, BIGGEST = 44, LOWEST = 170; // of a map; a cell; a map of few rows
+const NARROWEST = 100, WIDEST = 640, BIGGEST = 44, LOWEST = 190; // of a map; a cell; a map of few rows
 // Labels left of the cells, their height and letters; between maps; left of a kernel, its taps.
 const WIDE = { left: 92, label: 12, font: 10, letters: 10, between: 18, taps: 34, tap: [8, 20] };
 const NARROW = { left: 70, label: 9, font: 9, letters: 7, between: 10, taps: 24, tap: [6, 8] };
@@ -179,8 +179,8 @@ class Maps {
     if (!cell || !this.titles) return;
     store.panels.forEach((panel, at) => {
       const [value, rest] = store.facts(panel, cell.query, cell.key), node = this.titles[at];
-      node.querySelector("output").textContent = value;
-      node.querySelector("small").textContent = rest.replace(/^ · /, "");
+      node.querySelector("output").textContent = value.replace(` (${panel.unit})`, ""); // the title says it
+      node.querySelector("small").textContent = rest.replace(/^ · | in the row$/g, "");
     });
     if (this.kernel) this.sayTap();
     for (const button of this.crops.children) button.setAttribute("aria-pressed", button.dataset.crop === store.state.crop);
@@ -190,7 +190,7 @@ class Maps {
     const { taps, query, key } = this.store.header.kernel, { row, column } = this.tap ?? { row: -query, column: -key };
     const value = taps[row]?.[column], where = [away(row + query, "query", "queries"), away(column + key, "key", "keys")];
     this.kernel.querySelector("output").textContent = Number.isFinite(value) ? digits(value, true) : "not a number";
-    this.kernel.querySelector("small").textContent = where.filter(Boolean).join(", ") || "own tap: this cell";
+    this.kernel.querySelector("small").textContent = where.filter(Boolean).join(", ") || "own tap";
   }
 
   announce() {
@@ -232,7 +232,7 @@ class Maps {
     const share = (width - room.left - 8 - beside - room.between * (count - 1)) / count, stacked = count > 1 && share < NARROWEST;
     const slot = stacked ? width - room.left - 8 : share, side = slot >= 260 ? SIDE : 0;
     const most = within(slot - side, 80, WIDEST), size = sized(rows, columns, most);
-    const head = Math.max(size.wide, Math.min(most, 150)), words = head < 300 && count > 1 ? 82 : count > 1 ? 50 : 34;
+    const head = Math.max(size.wide, Math.min(most, 150)), words = head < 300 && count > 1 ? 66 : count > 1 ? 50 : 34;
     let x = room.left, y = words + TOP;
     const place = (area, step) => {
       const placed = { ...area, x, y, words, head: Math.max(head, 0) };

@@ -154,7 +154,8 @@ class Text {
       const value = from ? store.value(panel, query, at) : store.value(panel, at, key), there = Number.isFinite(value);
       const step = there ? stepOf(panel, value) : 0;
       token.style.background = there ? color(panel, step) : "";
-      token.style.color = there && luminance(...panel.colors.subarray(3 * step, 3 * step + 3)) < 0.18 ? "#FFFFFF" : "";
+      const dark = there && luminance(...panel.colors.subarray(3 * step, 3 * step + 3)) < 0.18;
+      token.style.color = dark ? "#FFFFFF" : there ? "#000000" : ""; // 4.5 to 1 on every colour
       token.classList.toggle("mta-masked", value === null);
       token.classList.toggle("mta-bad", typeof value === "number" && !there);
       token.classList.toggle("mta-negative", panel.unit === "weight" && value < -UNDERLINED_FROM * panel.limit);

@@ -233,8 +233,7 @@ def _draw_preview(saved: Saved, choices: Choices) -> None:
     except MtaVizError as error:
         st.info(plain(f"No preview: {error}"))
     else:
-        with st.container(height=460, key="preview"):
-            st.image(svg, width=round(wide * 96 / 25.4))
+        st.image(svg, width=round(wide * 96 / 25.4), alt=saved.caption)
     words = f"{wide} x {high} mm at true size, smallest letters {made.smallest_pt:.1f} pt."
     if made.smallest_pt < SMALL_PT:
         words += f" That is small for print, where {SMALL_PT:g} pt is little: choose a larger size."

@@ -181,7 +181,7 @@ def _kernel(desk: Desk) -> KernelPanel | None:
     taps, offsets, shape = head.source.remember(lambda: _taps(head.page, kernel), "kernel panel", kernel)
     limit = max(tap_limit(taps[None].numpy(), offsets.own), round_up(LEAST * float(taps.abs().max())))
     size = " x ".join(map(str, taps.shape))
-    return KernelPanel(taps, offsets.query[0], offsets.key[0], limit, f"{size} kernel, {shape}")
+    return KernelPanel(taps, offsets.query[0], offsets.key[0], limit, f"{size}, {shape}")
 
 
 def _taps(page: Page, kernel: KernelId) -> tuple[Any, Any, str]:

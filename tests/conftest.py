@@ -1,17 +1,43 @@
-"""What all tests share: one torch thread (tiny models crawl with more) and the golden fixtures."""
+"""What all tests share: one torch thread (tiny models crawl with more), shapes, golden fixtures."""
 
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
+from streamlit.components.v2 import manifest_scanner
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT.parent / "shared" / "golden"
+# Where arrays are made, the shapes in signatures are checked. Elsewhere the same functions run again for
+# other reasons, and a small model takes twice as long with every call checked.
+SHAPED = {"analysis", "model", "run", "plots", "tasks", "training"}
+SHAPED |= {"test_notebook_api.py", "test_figures_kernels.py", "test_named_attention.py", "test_shapes.py"}
 
 torch.set_num_threads(1)
+# Every page under test would read what all installed packages say of themselves.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+
+
+def with_shapes() -> list[str]:
+    """The modules of the package whose signatures say shapes."""
+    files = [path for path in (ROOT / "mta_viz").rglob("*.py") if "jaxtyping" in path.read_text("utf-8")]
+    return [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files
+    ]
+
+
+jaxtyping.install_import_hook(with_shapes(), "beartype.beartype")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Check shapes, or not, from here on: fixtures of this test as well."""
+    is_checked = SHAPED & set(item.path.relative_to(ROOT / "tests").parts[:2])
+    jaxtyping.config.update("jaxtyping_disable", not is_checked)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ takes; `build` turns it into the package's model.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,9 @@ LLAMA3 = {
 }  # fmt: skip
 
 # the same examples in every run, and nothing written beside the tests
-EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+# `make soak` tries more configurations.
+TRIED = int(os.environ.get("MTA_VIZ_EXAMPLES", "25"))
+EXAMPLES = settings(max_examples=TRIED, deadline=None, derandomize=True, database=None)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,9 +209,14 @@ def test_the_guide_says_how_many_are_right():
         assert right == f"{score['right']:,} of {score['n']:,}"
 
 
+@cache
+def named_kernels(run: str) -> tuple[dict[str, Any], ...]:
+    return kernel_table(*kernels_of(run))
+
+
 def test_the_table_of_layers_is_what_the_shipped_kernels_say():
     kernels, expected = kernels_of("as shipped"), []
-    named_rows = kernel_table(*kernels)
+    named_rows = named_kernels("as shipped")
     for layer, (where, word) in itertools.product(range(6), (("pre", "before"), ("post", "after"))):
         share = shares(kernels, where, [layer])
         names = Counter(
@@ -243,7 +249,7 @@ def test_the_tried_changes_are_what_cards_and_kernels_say(runs):
         kernels = kernels_of(run)
         right = str(validation(file)["all"]["right"])
         measured.append([run, *summary(kernels), right, *perplexities(file)])
-        counts = shape_counts(kernel_table(*kernels))
+        counts = shape_counts(named_kernels(run))
         n_named = sum(n for name, n in counts.shapes.items() if name not in (NONE, IDENTITY))
         by_envelope = [
             f"{chance.mean:.1f} ({chance.low} to {chance.high})"

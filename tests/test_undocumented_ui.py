@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 import streamlit
+from playwright.sync_api import expect
 from plotly.offline import get_plotlyjs
 
 from mta_viz.plots import cells
@@ -128,8 +129,8 @@ def test_an_undrawn_point_takes_a_click_and_brings_its_data(page, chart: str, cu
 @pytest.mark.browser
 def test_keys_are_classes_and_segments_are_radios(page) -> None:
     """style.css: `.st-key-...` with dots as dashes, and the segments of a control."""
-    assert page.locator(".st-key-stands-alone").count() == 1
-    assert page.locator(".st-key-some-key [data-testid='stButtonGroup'] [role='radio']").count() == 2
+    expect(page.locator(".st-key-stands-alone")).to_have_count(1)
+    expect(page.locator(".st-key-some-key [data-testid='stButtonGroup'] [role='radio']")).to_have_count(2)
 
 
 @pytest.mark.browser

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from model_cases import EXAMPLES, blocks, prompts, random_case
 from torch import Tensor
@@ -161,7 +161,7 @@ def cells(trace: Trace) -> Iterator[tuple[int, Stage]]:
             yield layer, stage
 
 
-@settings(EXAMPLES, max_examples=40)
+@EXAMPLES
 @given(blocks(), prompts(), st.integers(0, 2**16), st.data())
 def test_terms_of_any_model_add_up(block: dict, ids: list[int], seed: int, data: st.DataObject) -> None:
     """To the value `trace.map` gives, from sources as a hook sees them one stage earlier."""

@@ -41,9 +41,11 @@ def contexts(browser):
 
 
 def new_context(browser, width, theme):
-    """An empty browser, with a window this wide."""
+    """An empty browser, with a window this wide, that is spared what moves: drawing it takes a processor."""
     size = {"width": width, "height": 1100}
-    return browser.new_context(viewport=size, color_scheme=theme, accept_downloads=True)
+    return browser.new_context(
+        viewport=size, color_scheme=theme, accept_downloads=True, reduced_motion="reduce"
+    )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -69,7 +69,7 @@ def hover(page, query, key):
     return words.text_content()
 
 
-def test_a_visitor_types_a_prompt_changes_the_view_and_reads_a_value(visit, models_folder):
+def test_a_visitor_types_a_prompt_changes_the_view_reads_a_value_and_clicks_a_cell(visit, models_folder):
     page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
     wait_for_map(page, "L1 H0")
     run_prompt(page, PROMPT)
@@ -91,15 +91,15 @@ def test_a_visitor_types_a_prompt_changes_the_view_and_reads_a_value(visit, mode
     wait_for_map(page, "raw scores")
     expect(page).to_have_url(re.compile("l=2.*h=1.*s=raw"))
 
-
-def test_a_click_selects_query_and_key(visit):
-    page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
-    wait_for_map(page, "L1 H0")
-    run_prompt(page, PROMPT)
-    settle(page)
-    page.mouse.click(*cell_at(page, 20, 12, 1))
+    page.mouse.click(*cell_at(page, 20, 12))
     expect(page).to_have_url(re.compile("q=20.*k=12"))
     expect(page.get_by_text('query 20 "').first).to_be_visible()
+    box = page.get_by_label("Prompt", exact=True)
+    box.click()
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):  # letters of the prompt, no steps
+        box.press(key)
+    settle(page)
+    assert "l=2" in page.url and "h=1" in page.url
 
 
 def test_a_click_on_the_strip_opens_that_stage(visit):
@@ -147,19 +147,13 @@ def test_stop_ends_a_long_run_and_run_starts_it_again(visit):
     assert max(page.evaluate(WINDOW)) == 24
 
 
-def test_letters_typed_in_the_prompt_are_no_shortcuts(visit):
-    page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
-    wait_for_map(page, "L1 H0")
-    box = page.get_by_label("Prompt", exact=True)
-    box.click()
-    for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
-        box.press(key)
-    settle(page)
-    assert "l=1" in page.url and "h=0" in page.url
-
-
-def test_what_was_chosen_survives_a_change_of_page(visit):
-    page = visit("/?ck=tiny-mta&l=3&h=2&s=final")
+def test_what_was_chosen_survives_a_change_of_page_and_nothing_is_fetched_from_another_host(
+    visit, app_address
+):
+    page = visit("about:blank", address="")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{app_address}/?ck=tiny-mta&l=3&h=2&s=final")
     wait_for_map(page, "L3 H2")
     run_prompt(page, PROMPT)
     page.get_by_role("link", name="Kernels").click()
@@ -168,12 +162,11 @@ def test_what_was_chosen_survives_a_change_of_page(visit):
     page.get_by_role("link", name="Workspace").click()
     wait_for_map(page, "L3 H2 · final weights")
     assert page.get_by_label("Prompt", exact=True).input_value() == PROMPT
+    assert asked and not [url for url in asked if not url.startswith((app_address, "data:", "blob:"))]
 
 
 @pytest.mark.parametrize("name", ["workspace", "attention"])
 def test_the_first_page_is_found_by_its_name_and_the_one_before(visit, name):
-    page = visit("/?ck=tiny-mta&l=3&h=2")
-    wait_for_map(page, "L3 H2")
     named = visit(f"/{name}?ck=tiny-mta&l=1&h=2&s=final")
     wait_for_map(named, "L1 H2 · final weights")
     settle(named)
@@ -181,38 +174,19 @@ def test_the_first_page_is_found_by_its_name_and_the_one_before(visit, name):
     run_prompt(named, PROMPT)
 
 
-def test_a_menu_opens_at_the_first_click_on_a_slow_machine(visit):
+def test_a_row_is_in_line_and_a_menu_opens_at_the_first_click_on_a_slow_machine(visit):
     page = visit("/kernels?ck=tiny-mta&l=1")
     page.get_by_text("Each tile on its own colour scale").wait_for()
-    settle(page)
-    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 20})
-    page.get_by_role("button", name="?", exact=True).click()  # in its middle, where the arrow is
-    page.wait_for_timeout(2000)
-    assert page.get_by_text("Rows are queries").count() == 1
-
-
-def test_nothing_is_fetched_from_another_host(visit, app_address):
-    page = visit("about:blank", address="")
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"{app_address}/?ck=tiny-mta&l=1&h=0&s=kq")
-    wait_for_map(page, "L1 H0")
-    page.get_by_role("link", name="Kernels").click()
-    page.get_by_text("Each tile on its own colour scale").wait_for()
-    settle(page)
-    assert asked and not [url for url in asked if not url.startswith((app_address, "data:", "blob:"))]
-
-
-def test_labels_and_controls_of_a_row_are_in_line(visit):
-    page = visit("/kernels?ck=tiny-mta&l=1")
-    page.get_by_role("button", name="?", exact=True).wait_for()
-    settle(page)
     page.get_by_role("radio", name="One layer", exact=True).click()
     page.locator(".st-key-step-layer-Up").wait_for()
     settle(page)
     row = page.locator(".stMain [data-testid=stHorizontalBlock]", has=page.locator(".st-key-step-layer-Up"))
     tops = [label.bounding_box()["y"] for label in row.first.locator("[data-testid=stWidgetLabel]").all()]
     assert len(tops) == 2 and max(tops) - min(tops) < 1
+    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 20})
+    page.get_by_role("button", name="?", exact=True).click()  # in its middle, where the arrow is
+    page.wait_for_timeout(2000)
+    assert page.get_by_text("Rows are queries").count() == 1
 
 
 SEEN = {
@@ -235,8 +209,7 @@ def test_text_panels_and_inspector_are_seen_without_scrolling(visit, width):
     assert page.evaluate(WINDOW)[0] > 200  # the question x the needle, not the whole
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1920, "dark")])
 def test_nothing_overlaps_or_is_cut(visit, width, theme):
     page = visit("/?ck=tiny-mta&l=1&h=0&s=kq2", width, theme)
     wait_for_map(page, "L1 H0")

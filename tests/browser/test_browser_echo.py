@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.looking import settle, wait_for_map
+
+pytestmark = pytest.mark.browser
 
 
 def test_a_choice_on_a_slow_line_does_not_turn_back_the_one_before(contexts, app_address):

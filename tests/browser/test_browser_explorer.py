@@ -27,35 +27,25 @@ def explorer(visit):
     return page
 
 
-def test_a_click_on_a_bar_selects_its_token(explorer):
+def test_a_click_on_a_bar_a_point_a_cell_or_a_tile_chooses_and_a_link_brings_it_back(explorer, visit):
     open_tab(explorer, "Row and column", "chart-row-")
-    x, y = at(explorer, "[class*='st-key-chart-row-']", 7, 0)
-    click(explorer, x, y)
+    click(explorer, *at(explorer, "[class*='st-key-chart-row-']", 7, 0))
     expect(explorer).to_have_url(re.compile("k=7"))
-
-
-def test_a_click_on_a_tile_opens_that_head_and_a_link_brings_it_back(explorer, visit):
-    explorer.get_by_role("radio", name="Which heads", exact=True).click()
+    for part, target in (("chart-heads-scatter", (3, 1)), ("chart-head-scores", (2, 2))):
+        open_tab(explorer, "Which heads", part)
+        opens_head(explorer, part, *target)
     open_tab(explorer, "maps", "chart-head-tiles")
-    click_target(explorer, "[class*='st-key-chart-head-tiles']", [2, 3])
-    wait_for_map(explorer, "L2 H3")
-    expect(explorer).to_have_url(re.compile("l=2.*h=3"))
+    opens_head(explorer, "chart-head-tiles", 2, 3)
     other = visit("/" + explorer.url.split("/", 3)[3])
     wait_for_map(other, "L2 H3")
 
 
-def test_a_click_on_a_point_of_the_scatter_opens_that_head(explorer):
-    open_tab(explorer, "Which heads", "chart-heads-scatter")
-    click_target(explorer, "[class*='st-key-chart-heads-scatter']", [3, 1])
-    wait_for_map(explorer, "L3 H1")
-    expect(explorer).to_have_url(re.compile("l=3.*h=1"))
-
-
-def test_a_click_on_a_cell_of_the_score_map_opens_that_head(explorer):
-    open_tab(explorer, "Which heads", "chart-head-scores")
-    click_target(explorer, "[class*='st-key-chart-head-scores']", [2, 2])
-    wait_for_map(explorer, "L2 H2")
-    expect(explorer).to_have_url(re.compile("l=2.*h=2"))
+def opens_head(page, chart, layer, head):
+    """A click on the chart's target of a head opens it."""
+    click_target(page, f"[class*='st-key-{chart}']", [layer, head])
+    wait_for_map(page, f"L{layer} H{head}")
+    expect(page).to_have_url(re.compile(f"l={layer}.*h={head}"))
+    settle(page)
 
 
 def choose_row(page, table, row):
@@ -66,29 +56,22 @@ def choose_row(page, table, row):
     page.mouse.click(box["x"] + 17, box["y"] + 35 * (row + 1.5))
 
 
-def test_a_row_of_the_list_opens_its_head(explorer):
-    rows = explorer.locator(".st-key-ranked button")
-    rows.first.wait_for()
-    words = next(text for text in rows.all_inner_texts() if not text.startswith("L1 H0"))
-    layer, head = words.split()[:2]
-    rows.filter(has_text=words).first.click()
-    wait_for_map(explorer, f"{layer} {head}")
-    expect(explorer).to_have_url(re.compile(f"l={layer[1:]}&h={head[1:]}&"))
-
-
-def test_a_row_of_the_largest_cells_selects_its_cell(explorer):
+def test_a_row_of_the_sum_of_the_cells_or_of_the_heads_is_chosen(explorer):
+    choose_row(explorer, "[class*='st-key-terms']", 1)
+    expect(explorer).to_have_url(re.compile("s=raw"))
+    wait_for_map(explorer, "raw scores")
     open_tab(explorer, "Cells", "cells")
     before = explorer.url
     choose_row(explorer, "[class*='st-key-cells']", 4)
     explorer.wait_for_function("before => location.href !== before", arg=before)
     where = re.search(r"q=(\d+)&k=(\d+)", explorer.url)
     expect(explorer.get_by_text(f'query {where[1]} "').first).to_be_visible()
-
-
-def test_a_row_of_the_sum_leads_to_its_source(explorer):
-    choose_row(explorer, "[class*='st-key-terms']", 1)
-    expect(explorer).to_have_url(re.compile("s=raw"))
-    wait_for_map(explorer, "raw scores")
+    rows = explorer.locator(".st-key-ranked button")
+    words = next(text for text in rows.all_inner_texts() if not text.startswith("L1 H0"))
+    layer, head = words.split()[:2]
+    rows.filter(has_text=words).first.click()
+    wait_for_map(explorer, f"{layer} {head}")
+    expect(explorer).to_have_url(re.compile(f"l={layer[1:]}&h={head[1:]}&"))
 
 
 KEYS = (
@@ -120,15 +103,21 @@ def test_keys_step_and_stop_at_the_ends(explorer):
     expect(explorer).to_have_url(re.compile(f"[?&]k={at_key + 1}"))
 
 
-@pytest.mark.parametrize("box", ["Prompt", "Find text"])
-def test_letters_typed_in_a_box_do_not_step(explorer, box):
+def test_letters_typed_in_a_box_do_not_step_and_leaving_it_takes_no_click(explorer):
     before = explorer.url
-    explorer.get_by_role("button", name="Find, name").click()
-    explorer.get_by_label(box).click()
-    explorer.keyboard.type("qwnmjk", delay=30)
-    settle(explorer)
+    type_in(explorer, "Prompt")
     assert explorer.url == before
-    assert explorer.get_by_label(box).input_value().endswith("qwnmjk")
+    explorer.get_by_role("button", name="Find, name").click()  # the prompt is another now, which is said
+    type_in(explorer, "Find text")
+    assert explorer.url == before
+
+
+def type_in(page, box):
+    """The letters of the steps, into a box that takes them."""
+    page.get_by_label(box).click()
+    page.keyboard.type("qwnmjk", delay=30)
+    settle(page)
+    assert page.get_by_label(box).input_value().endswith("qwnmjk")
 
 
 DATA = "() => JSON.stringify([...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.data))"
@@ -148,14 +137,11 @@ def test_a_copied_link_shows_the_same_figures_in_a_fresh_browser(explorer, visit
     assert other.evaluate(DATA) == explorer.evaluate(DATA)
 
 
-def test_a_tap_of_the_window_leads_to_its_source(explorer):
-    x, y = at(explorer, "[class*='st-key-chart-why']", -1, -1)
-    click(explorer, x, y)
+def test_a_tap_leads_to_its_source_and_a_named_span_is_chosen_and_outlined(explorer):
+    click(explorer, *at(explorer, "[class*='st-key-chart-why']", -1, -1))
     expect(explorer).to_have_url(re.compile("s=raw"))
     wait_for_map(explorer, "raw scores")
-
-
-def test_a_named_span_is_chosen_and_outlined(explorer):
+    settle(explorer)
     explorer.get_by_role("button", name="Find, name").click()
     explorer.get_by_label("Find text").fill("mat")
     explorer.get_by_label("Find text").press("Enter")

@@ -1,8 +1,11 @@
 """What frame.js does: deliberate acts have places in the browser's history, a window keeps the focus."""
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.looking import run_prompt, settle
+
+pytestmark = pytest.mark.browser
 
 
 def entries(page):

@@ -9,6 +9,7 @@ from safetensors.torch import save
 
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import capture, load
+from tests.browser.conftest import new_context
 from tests.browser.looking import MAP, run_prompt, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
@@ -28,7 +29,7 @@ CELLS = f"""() => {{
 @pytest.fixture(scope="module")
 def run_file(browser, app_address, tmp_path_factory):
     """A run of tiny-mta with its raw scores, saved on the page; and what the page's map shows."""
-    context = browser.new_context(viewport={"width": 1280, "height": 1100}, accept_downloads=True)
+    context = new_context(browser, 1280, "light")
     page = context.new_page()
     page.set_default_timeout(60_000)
     page.goto(f"{app_address}/attention?ck=tiny-mta&l=1&h=2&s=raw")
@@ -56,6 +57,7 @@ def opened(visit):
 
     def start(checkpoint, file):
         page = visit(f"/attention?ck={checkpoint}")
+        settle(page)
         page.get_by_role("button", name="Open run").click()
         page.locator("[role=dialog] input[type=file]").set_input_files(file)
         return page

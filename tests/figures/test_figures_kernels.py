@@ -22,7 +22,7 @@ from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import figure, spec
-from mta_viz.figures.base import Source
+from mta_viz.figures.base import Source, drawn
 from mta_viz.figures.kernels import OLDER
 from mta_viz.figures.kernels.atlas import also, group_of
 from mta_viz.figures.kernels.card import card_kernel
@@ -103,9 +103,23 @@ def tiny(models) -> HookedMTA:
     return load(models / "tiny-mta")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def odd(models) -> HookedMTA:
     return load(models / "odd")
+
+
+@pytest.fixture(scope="module")
+def of_odd(odd):
+    """`of_odd("kernel-taps", layer=1)`: a figure of the odd model, whose kernels are named once."""
+    kept: dict[Any, Any] = {}
+
+    def remember(make, *key):
+        return kept[key] if key in kept else kept.setdefault(key, make())
+
+    def made(name, numbering=0, **parameters):
+        return drawn(spec(name, parameters), Source(odd, numbering=numbering, remember_weights=remember))
+
+    return made
 
 
 def ids(drawn) -> list[str]:
@@ -150,9 +164,9 @@ def test_a_figure_of_a_finetuning_is_made_again_from_json(tmp_path, name):
     assert "paired, +38.0 to +60.0" in words and "Perplexity of grammar: 4 to 4.2 (+5.0%)" in words
 
 
-def test_a_gallery_may_hold_the_first_of_an_order_alone(odd):
-    every = figure("kernel-gallery", odd, places=("pre",), sort="distance_from_identity")
-    first = figure("kernel-gallery", odd, places=("pre",), sort="distance_from_identity", most=3)
+def test_a_gallery_may_hold_the_first_of_an_order_alone(of_odd):
+    every = of_odd("kernel-gallery", places=("pre",), sort="distance_from_identity")
+    first = of_odd("kernel-gallery", places=("pre",), sort="distance_from_identity", most=3)
     assert ids(first) == ids(every)[:3] and len(ids(every)) > 3
     assert "The 3 largest in distance from identity, the largest first" in first.caption
 
@@ -290,27 +304,27 @@ def test_the_table_as_csv_is_the_data_frame_s(tiny):
     assert len(drawn.table.rows) == 48 and drawn.figure is None
 
 
-def test_a_card_s_numbers_are_the_taps(odd):
-    drawn = figure("kernel-taps", odd, layer=1, head=3)
+def test_a_card_s_numbers_are_the_taps(odd, of_odd):
+    drawn = of_odd("kernel-taps", layer=1, head=3)
     taps = odd.state_dict()[LAYER + "kernel_pre"][3].double()
     assert [row[2] for row in drawn.table.rows] == taps.flatten().tolist()
     assert drawn.spec.file_parts() == ("kernel-taps", "L1", "H3", "pre")
-    hidden = figure("kernel-taps", odd, layer=1, head=3, hide_own=True)
+    hidden = of_odd("kernel-taps", layer=1, head=3, hide_own=True)
     assert "(hidden)" in json.dumps(hidden.figure.to_plotly_json(), default=str)
     with pytest.raises(MtaVizError, match="no kernel before the softmax in layer 0, head 0"):
-        figure("kernel-taps", odd, layer=0, head=0)
+        of_odd("kernel-taps", layer=0, head=0)
 
 
-def test_the_probe_tests_the_name_and_another_its_own_claim(odd):
-    own = figure("kernel-probe", odd, layer=1, head=3)
+def test_the_probe_tests_the_name_and_another_its_own_claim(of_odd):
+    own = of_odd("kernel-probe", layer=1, head=3)
     assert (own.result.probe, own.result.claim, own.result.acts) == ("sequence", "diagonal", True)
-    run = figure("kernel-probe", odd, layer=1, head=3, probe="run of keys")
+    run = of_odd("kernel-probe", layer=1, head=3, probe="run of keys")
     assert run.result.claim in ("edge-first", "edge-last") and len(run.table.rows) == run.result.before.size
     for head in (1, 2):
         with pytest.raises(MtaVizError, match="cannot be probed"):
-            figure("kernel-probe", odd, layer=1, head=head)
+            of_odd("kernel-probe", layer=1, head=head)
     with pytest.raises(MtaVizError, match="no probe 'x'"):
-        figure("kernel-probe", odd, layer=1, head=3, probe="x")
+        of_odd("kernel-probe", layer=1, head=3, probe="x")
 
 
 def test_with_a_run_a_probe_takes_its_level_and_the_table_what_each_kernel_does(tiny):
@@ -331,22 +345,22 @@ def test_with_a_run_a_probe_takes_its_level_and_the_table_what_each_kernel_does(
         figure("kernel-table", tiny, matches=True)
 
 
-def test_scores_near_kernels_and_frequencies_of_a_kernel(odd, models):
+def test_scores_near_kernels_and_frequencies_of_a_kernel(of_odd):
     place = {"layer": 1, "head": 3}
-    scores = dict(figure("kernel-scores", odd, **place).table.rows)
+    scores = dict(of_odd("kernel-scores", **place).table.rows)
     assert scores["shape"] == "diagonal" and scores["layer"] == 1
-    near = figure("nearest-kernels", odd, **place)
+    near = of_odd("nearest-kernels", **place)
     assert KernelId(1, 3, "pre") not in dict(near.result.near) and len(near.result.near) == 4
     assert len(near.table.rows) == 4 * 66
-    waves = figure("kernel-frequencies", odd, **place)
+    waves = of_odd("kernel-frequencies", **place)
     assert len(waves.table.rows) == 64 * 64 and waves.figure is not None
     with pytest.raises(MtaVizError, match="no tap besides its own"):
-        figure("nearest-kernels", odd, layer=1, head=1)
+        of_odd("nearest-kernels", layer=1, head=1)
 
 
 @pytest.mark.parametrize("where", ["head_pre", "head_post"])
-def test_a_mixing_row_after_the_softmax_has_length_one(odd, where):
-    drawn = figure("mixing-row", odd, layer=1, head=0, where=where, numbering=1)
+def test_a_mixing_row_after_the_softmax_has_length_one(odd, of_odd, where):
+    drawn = of_odd("mixing-row", layer=1, head=0, where=where, numbering=1)
     weights = odd.state_dict()[LAYER + where].double()[0, 0]
     expected = weights / weights.norm() if where == "head_post" else weights
     assert drawn.figure.data[0].x == pytest.approx(expected.numpy())

@@ -103,16 +103,22 @@ def short(models: Path) -> Trace:
 
 @pytest.mark.parametrize(("name", "parameters"), OF_MANY_RUNS)
 def test_a_figure_of_many_runs_is_made_again_from_its_parameters_as_json(short, name, parameters):
-    test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(short, None, name, parameters)
+    drawn_from_its_parameters(figure(name, short, **parameters), name)
+
+
+def drawn_from_its_parameters(made: Drawn, name: str) -> dict[str, Any]:
+    """The parameters as a file has them, which name the same figure."""
+    assert len(made.figure.data) > 0 and made.caption and made.table.rows
+    assert_plotly_takes_it(made.figure)
+    plain = json.loads(json.dumps(made.spec.parameters()))
+    assert spec(name, plain) == made.spec
+    return plain
 
 
 @pytest.mark.parametrize(("name", "parameters"), FIGURES)
 def test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(trace, edited, name, parameters):
     made = figure(name, trace, beside=edited, **parameters)
-    assert len(made.figure.data) > 0 and made.caption and made.table.rows
-    assert_plotly_takes_it(made.figure)
-    plain = json.loads(json.dumps(made.spec.parameters()))
-    assert spec(name, plain) == made.spec
+    plain = drawn_from_its_parameters(made, name)
     if "max_seconds" not in parameters:  # gradients stop by the clock
         again = figure(name, trace, beside=edited, **plain)
         assert again.figure.to_json() == made.figure.to_json() and again.table.csv() == made.table.csv()

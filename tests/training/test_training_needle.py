@@ -111,11 +111,8 @@ def test_evaluation_catches_a_zeroed_weight(trained, corpus, tmp_path):
     weights = load_file(out / "model.safetensors")
     weights["layers.0.attention.wv.weight"] = torch.zeros_like(weights["layers.0.attention.wv.weight"])
     save_file(weights, tmp_path / "model.safetensors")
-    recipe = NeedleRecipe(TINY, read_books(corpus))
-    again = recipe.evaluate(tracing.load(out, dtype=torch.float32))
-    assert again["perplexity"] == card["perplexity"]
-    assert again["needles"]["seed"] == 70
-    broken = recipe.evaluate(tracing.load(tmp_path, dtype=torch.float32))
+    broken = NeedleRecipe(TINY, read_books(corpus)).evaluate(tracing.load(tmp_path, dtype=torch.float32))
+    assert broken["needles"]["seed"] == card["needles"]["seed"] == 70
     assert all(broken["perplexity"][name] != value for name, value in card["perplexity"].items())
 
 

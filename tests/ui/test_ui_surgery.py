@@ -47,7 +47,7 @@ def until(app: AppTest, holds: Callable[[], bool], seconds: float = 60.0) -> App
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, said(app)
-        time.sleep(0.1)
+        time.sleep(0.3)
         app.run()
     return app
 

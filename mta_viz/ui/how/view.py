@@ -31,7 +31,7 @@ from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.theme import cut, score_text, weight_text
 from mta_viz.ui.shell import pickers, state
-from mta_viz.ui.shell.address import draw_address
+from mta_viz.ui.shell.address import draw_address, draw_stale
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import begin, draw, save_line, source_of
@@ -199,7 +199,8 @@ def _draw(page: Page) -> None:
     state.select(layer=selected.layer, head=selected.head)
     cell = Cell(page, selected)
     head, query, key = cell.words.values()
-    draw_address(f"{state.selection().checkpoint} · {head} · query {query} · key {key}")
+    where = f"{state.selection().checkpoint} · {head} · query {query} · key {key}"
+    draw_address(where, partial(draw_stale, page))
     steps, place = steps_of(page.model.config.kernels(selected.layer)), st.container()
     chosen = _pick_step(steps)
     if chosen == PLAY:
@@ -210,7 +211,7 @@ def _draw(page: Page) -> None:
     if selected.key > selected.query:
         _say(cell.words, "masked")
     elif stage := steps[chosen]:
-        with st.container(key="stale" if page.stale else "fresh"):
+        with st.container(key="of-run"):
             _draw_step(cell, chosen, stage)
     else:
         _say({"layer": layer_label(selected.layer, page.numbering)}, f"no {chosen}")

@@ -19,7 +19,7 @@ from mta_viz.ui.compare.view import draw_compare
 from mta_viz.ui.linked.component import Linked, draw_maps, draw_text
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell import plan as plans
-from mta_viz.ui.shell.address import draw_address, draw_report_button
+from mta_viz.ui.shell.address import draw_address, draw_report_button, draw_stale
 from mta_viz.ui.shell.page import BESIDE, RESTS, TAPS, VIEW, Page, errors_as_messages
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.plan import EDITED, ORIGINAL, PLAN_SHOWN, SHOWN
@@ -98,7 +98,7 @@ def _draw(page: Page) -> None:
         choose_head(page)
     top, desk = st.container(gap="xsmall"), _desk(page)
     linked = linked_of(desk)
-    with st.container(key="stale" if page.stale else "fresh", gap=None):
+    with st.container(key="of-run", gap=None):
         draw_text(linked)
         with st.container(key="desk"):
             left = st.container(key="of-heads", gap="xsmall")
@@ -139,9 +139,7 @@ def _draw_top(desk: Desk) -> None:
     page, selected = desk.original, desk.head.selected
     name = head_name(selected.layer, selected.head, page.numbering)
     where = f"{state.selection().checkpoint} · {name} · {selected.stage.value.long}"
-    draw_address(where, partial(draw_report_button, page))
-    if page.stale:
-        st.warning(plain(f"{page.empty or 'Prompt changed.'} These maps are of the previous run."))
+    draw_address(where, partial(_draw_beside_address, page))
     if len(page.trace.tokens) == 1:
         st.info("A one-token prompt attends only to itself: nothing to see. Add text.")
     if desk.problem:
@@ -155,6 +153,11 @@ def _draw_top(desk: Desk) -> None:
                 told = draw_story(page)
             if told is not None:  # within the moment that a quick one is waited for
                 st.rerun()
+
+
+def _draw_beside_address(page: Page) -> None:
+    draw_stale(page)
+    draw_report_button(page)
 
 
 def _draw_panels(desk: Desk, linked: Linked) -> None:

@@ -45,11 +45,11 @@ class Below:
     A pickle begins anew.
     """
 
-    def __init__(self, model: HookedMTA, ids: Sequence[Int[Tensor, "batch position"]]) -> None:
+    def __init__(self, model: HookedMTA, ids: Sequence[Int[Tensor, "_ position"]]) -> None:
         self.model, self.ids = model, ids
-        self._layer, self._residuals = 0, list[Resid]()
+        self._layer, self._residuals = 0, list[Tensor]()
 
-    def entering(self, layer: int) -> list[Resid]:
+    def entering(self, layer: int) -> list[Tensor]:
         """Of each batch."""
         if not self._residuals or self._layer > layer:
             self._layer, self._residuals = 0, [embedded(self.model, batch) for batch in self.ids]

@@ -25,17 +25,17 @@ from mta_viz.tokenizers.base import Tokens
 
 @dataclass(frozen=True)
 class Pooled:
-    """One value per block of `block` x `block` cells.
+    """One value per block of `block` x `block` cells, of a map or of several at once.
 
     `values`: the causal cell of largest |x| with its sign (a NaN wins), 0 where every cell is
     masked. `peak_query`, `peak_key`: its row and column in the unpooled map. `means`: mean over
     the block's causal cells, 0 where there are none.
     """
 
-    values: Float[Tensor, "row column"]
-    peak_query: Int[Tensor, "row column"]
-    peak_key: Int[Tensor, "row column"]
-    means: Float[Tensor, "row column"]
+    values: Float[Tensor, "*head row column"]
+    peak_query: Int[Tensor, "*head row column"]
+    peak_key: Int[Tensor, "*head row column"]
+    means: Float[Tensor, "*head row column"]
 
 
 class Pooler:

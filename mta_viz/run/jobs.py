@@ -109,7 +109,8 @@ def mapped(ray: Any, actors: list[Any], shared: Any, items: Iterable[Any]) -> It
     pool = ActorPool(actors)
     try:
         run = lambda worker, pair: worker.run.remote([shared], *pair)  # noqa: E731
-        yield from pool.map_unordered(run, enumerate(items))
+        pairs: Any = enumerate(items)  # Ray says a list, and walks along it once
+        yield from pool.map_unordered(run, pairs)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, MtaVizError):
             raise error.cause from None

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from playwright.sync_api import expect
 from safetensors.torch import save
 
 from mta_viz.model.stages import Stage
@@ -42,6 +43,7 @@ def run_file(browser, app_address, tmp_path_factory):
     dialog.get_by_label("Maps to store").click()
     page.get_by_role("option", name="raw scores").click()
     page.keyboard.press("Escape")
+    expect(dialog.get_by_label("Of layers")).to_be_enabled()  # the file is that of the choice now
     settle(page)
     with page.expect_download() as download:
         dialog.get_by_role("button", name="Save", exact=True).click()

@@ -34,11 +34,11 @@ TITLE = """(document.querySelector('.mta-maps')?.dataset.title
 CLICK = """([selector, before]) => new Promise(done => {
     const start = performance.now();
     document.querySelector(selector).click();
-    const look = () => TITLE !== before
+    const look = () => TITLE !== before || performance.now() - start > 20000
         ? requestAnimationFrame(() => requestAnimationFrame(() => done((performance.now() - start) / 1000)))
         : requestAnimationFrame(look);
     look();
-})""".replace("TITLE", TITLE)
+})""".replace("TITLE", TITLE)  # 20 s: a click that was lost
 # Which run the large map is of: its place in the page is named after the run.
 SHOWN = """(document.querySelector('.mta-maps')?.dataset.run
     || document.querySelector('.st-key-exact [class*=st-key-chart-map]')?.className)"""
@@ -137,22 +137,18 @@ def _run_prompt(page: Page, n_tokens: int, number: int) -> None:
 
 
 def _clicks(pages: list[Page], n_tokens: int, count: int) -> dict[str, list[list[float]]]:
-    """Seconds of `count` changes of each kind, there and back, each on a prompt of its own, page by page."""
-    pairs = {
-        "head": [".st-key-step-head-Right button", ".st-key-step-head-Left button"],
-        "layer": [".st-key-step-layer-Down button", ".st-key-step-layer-Up button"],
-        "stage": [_stage(0), _stage(1)],
+    """Seconds of `count` changes of each kind, each on a prompt of its own, page by page."""
+    kinds = {
+        "head": ".st-key-step-head-Right button",
+        "layer": ".st-key-step-layer-Down button",
+        "stage": _stage(0),
     }
-    numbers = itertools.count()
-    for page in pages:
-        _run_prompt(page, n_tokens, next(numbers))
-        _first(page)
-    seconds: dict[str, list[list[float]]] = {name: [] for name in pairs}
-    for name, turn in itertools.product(pairs, range(count)):
-        number = next(numbers)
+    seconds: dict[str, list[list[float]]] = {name: [] for name in kinds}
+    for number, (name, _) in enumerate(itertools.product(kinds, range(count))):
         for page in pages:
             _run_prompt(page, n_tokens, number)
-        seconds[name].append([_click(page, pairs[name][turn % 2]) for page in pages])
+            _first(page)  # a prompt may open at a head of its own
+        seconds[name].append([_click(page, kinds[name]) for page in pages])
     return seconds
 
 
@@ -172,6 +168,7 @@ def _cells(pages: list[Page], n_tokens: int, count: int) -> dict[str, list[list[
 
 
 def _hover(page: Page, place: tuple[float, float]) -> float:
+    page.bring_to_front()
     x, y = page.evaluate(PLACE, place)
     page.mouse.move(x - 40, y)
     page.wait_for_timeout(LOOK_MS)
@@ -182,6 +179,7 @@ def _hover(page: Page, place: tuple[float, float]) -> float:
 
 def _choose(page: Page, place: tuple[float, float]) -> tuple[float, int]:
     """Seconds to the new sum and its picture, and the bytes that came until the page rested."""
+    page.bring_to_front()
     page.mouse.move(*page.evaluate(PLACE, place))
     page.wait_for_timeout(LOOK_MS)
     page.evaluate(AWAIT.replace("WHAT", WHY), "mousedown")
@@ -208,6 +206,7 @@ def _stage(index: int) -> str:
 
 
 def _click(page: Page, selector: str) -> float:
+    page.bring_to_front()  # a page behind another draws no frames
     seconds = page.evaluate(CLICK, [selector, page.evaluate(TITLE)])
     page.wait_for_timeout(LOOK_MS)
     page.wait_for_function(RESTING)  # the map comes first, and the buttons follow it

@@ -209,7 +209,8 @@ def test_text_panels_and_inspector_are_seen_without_scrolling(visit, width):
     assert page.evaluate(WINDOW)[0] > 200  # the question x the needle, not the whole
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1920, "dark")])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 1920])
 def test_nothing_overlaps_or_is_cut(visit, width, theme):
     page = visit("/?ck=tiny-mta&l=1&h=0&s=kq2", width, theme)
     wait_for_map(page, "L1 H0")

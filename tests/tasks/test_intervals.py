@@ -225,7 +225,7 @@ def check_coverage(rounds: int, sizes: tuple[int, ...], repeats: int = 500) -> N
 
 
 def test_every_interval_covers() -> None:
-    check_coverage(1, (5, 20), repeats=150)
+    check_coverage(1, (5, 20))
 
 
 @pytest.mark.slow

@@ -71,9 +71,9 @@ def draw_stale(page: Page) -> None:
     """Says so of the run before, in a line that is there anyway: what moved the page would take the click
     that left the prompt. The style dims what is drawn in a container `of-run`."""
     if page.stale:
-        words = page.empty or "Prompt changed. These maps are of the previous run."
         with st.container(width="content", key="stale"):
-            st.badge(plain(words), icon=":material/history:", color="orange")
+            words = "Prompt changed. These maps are of the previous run."
+            st.badge(words, icon=":material/history:", color="orange")
 
 
 @st.fragment

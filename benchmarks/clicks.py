@@ -23,7 +23,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from tests.browser.serving import APP, looking, running
+from tests.browser.serving import APP, ARGUMENTS, find_chromium, looking, running
 
 MAP = ".mta-maps, .st-key-exact .js-plotly-plot"  # of older versions
 LOOK_MS = 700  # a visitor looks before the next click
@@ -75,13 +75,20 @@ def main() -> None:
     arguments = _arguments()
     scripts = [APP, *([arguments.beside.absolute() / "app.py"] if arguments.beside else [])]
     with ExitStack() as stack, looking() as page:
-        pages = [page, *([page.context.browser.new_page(viewport=page.viewport_size)] if scripts[1:] else [])]
+        pages = [page, *([_other_browser(page)] if scripts[1:] else [])]
         for script, tab in zip(scripts, pages, strict=True):
             stack.enter_context(_opened(arguments, script, tab))
         for n_tokens in arguments.prompt_tokens:
             kinds = {} if arguments.cells else _clicks(pages, n_tokens, arguments.clicks)
             for name, turns in (kinds | _cells(pages, n_tokens, arguments.clicks)).items():
                 _print(f"{n_tokens} tokens, {name}", turns, "kB" if "sent" in name else "s")
+
+
+def _other_browser(page: Page) -> Page:
+    """A page of a browser of its own: one behind another in the same browser draws no frames."""
+    assert page.context.browser is not None
+    browser = page.context.browser.browser_type.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
+    return browser.new_page(viewport=page.viewport_size)
 
 
 @contextmanager
@@ -168,7 +175,6 @@ def _cells(pages: list[Page], n_tokens: int, count: int) -> dict[str, list[list[
 
 
 def _hover(page: Page, place: tuple[float, float]) -> float:
-    page.bring_to_front()
     x, y = page.evaluate(PLACE, place)
     page.mouse.move(x - 40, y)
     page.wait_for_timeout(LOOK_MS)
@@ -179,7 +185,6 @@ def _hover(page: Page, place: tuple[float, float]) -> float:
 
 def _choose(page: Page, place: tuple[float, float]) -> tuple[float, int]:
     """Seconds to the new sum and its picture, and the bytes that came until the page rested."""
-    page.bring_to_front()
     page.mouse.move(*page.evaluate(PLACE, place))
     page.wait_for_timeout(LOOK_MS)
     page.evaluate(AWAIT.replace("WHAT", WHY), "mousedown")
@@ -206,7 +211,6 @@ def _stage(index: int) -> str:
 
 
 def _click(page: Page, selector: str) -> float:
-    page.bring_to_front()  # a page behind another draws no frames
     seconds = page.evaluate(CLICK, [selector, page.evaluate(TITLE)])
     page.wait_for_timeout(LOOK_MS)
     page.wait_for_function(RESTING)  # the map comes first, and the buttons follow it

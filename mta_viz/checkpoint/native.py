@@ -154,7 +154,7 @@ def beyond(checkpoint: Checkpoint, base: Checkpoint) -> tuple[str, ...]:
 def _is_bit_equal(tensor: Tensor, other: Tensor | None) -> bool:
     if other is None or other.dtype != tensor.dtype:
         return False
-    return torch.equal(*(one.contiguous().view(torch.uint8) for one in (tensor, other)))
+    return torch.equal(*(part.contiguous().view(torch.uint8) for part in (tensor, other)))
 
 
 def _tokenizer_file(folder: Path, written: str | None) -> Path | None:

@@ -23,14 +23,17 @@ Size = list[int]  # one number, the values inside a value; a list, since contain
 
 _GET, _PUT = {"GET", "BINGET", "LONG_BINGET"}, {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 _GROWING = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"}
-_LEAVES = {one.name for one in opcodes if not one.stack_before and one.stack_after} - {"MARK", *_GET}
+_LEAVES = {opcode.name for opcode in opcodes if not opcode.stack_before and opcode.stack_after} - {
+    "MARK",
+    *_GET,
+}
 _CONSTANTS = {name for name in _LEAVES if not name.startswith("EMPTY_")}  # nothing is added to these
 # How many values an opcode takes (apart from those above the last mark), and whether it takes those too.
 _TAKES = {
-    one.name: (one.stack_before.index(markobject), True)
-    if markobject in one.stack_before
-    else (len(one.stack_before), False)
-    for one in opcodes
+    opcode.name: (opcode.stack_before.index(markobject), True)
+    if markobject in opcode.stack_before
+    else (len(opcode.stack_before), False)
+    for opcode in opcodes
 }
 # Which of the values an opcode takes are hashed, or may be by the call it makes.
 _HASHED = {

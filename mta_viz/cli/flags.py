@@ -343,13 +343,13 @@ def number_list(text: str) -> tuple[int, ...]:
 
 def span_list(text: str) -> tuple[tuple[int, ...], ...]:
     """`3:8,20:25` -> the positions 3 to 7, and 20 to 24."""
-    found = []
+    spans = []
     for part in text.split(","):
         start, _, stop = part.strip().partition(":")
         if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop) <= LAST_POSITION):
             raise ArgumentTypeError(f"{part!r} is no span; write 3:8 for the positions 3 to 7")
-        found.append(tuple(range(int(start), int(stop))))
-    return tuple(found)
+        spans.append(tuple(range(int(start), int(stop))))
+    return tuple(spans)
 
 
 def kernel_size(text: str) -> tuple[int, int] | None:

@@ -37,9 +37,14 @@ def run(arguments: Namespace) -> dict[str, Any]:
     for path in arguments.others:
         other = _kernels(path, first.config)
         _check_another(first, other[0], path)
-        found = recurrence((first.state_dict, first.config), other)
-        summary = {"named": len(found.matches), "same": found.same, "expected": found.expected, "p": found.p}
-        answer["others"].append({"other": str(path), **summary, "kernels": found.table().records()})
+        compared = recurrence((first.state_dict, first.config), other)
+        summary = {
+            "named": len(compared.matches),
+            "same": compared.same,
+            "expected": compared.expected,
+            "p": compared.p,
+        }
+        answer["others"].append({"other": str(path), **summary, "kernels": compared.table().records()})
     history = read_history(beside(first.source.path), first.config)
     if history is None:
         note("the checkpoint holds no kernels of earlier steps")

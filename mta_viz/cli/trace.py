@@ -117,7 +117,7 @@ def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[
     note(f"{len(tokens)} tokens: {size_text(trace_size(trace, **chosen))}")
     save_trace(trace, arguments.out, **chosen, force=arguments.force)
     run = read_run(arguments.out)
-    about, maps = run.about, {stage.hook_name(layer): one for (layer, stage), one in run.maps.items()}
+    about, maps = run.about, {stage.hook_name(layer): map for (layer, stage), map in run.maps.items()}
     return {
         "checkpoint": about.checkpoint,
         "sha256": about.sha256,

@@ -64,13 +64,13 @@ def in_greys(figure: go.Figure) -> go.Figure:
 
 def _holders(figure: go.Figure) -> list[Any]:
     """Traces, markers and axes of colour that have a scale."""
-    found = []
+    holders = []
     for trace in figure.data:
         for holder in (trace, getattr(trace, "marker", None)):
             if holder is not None and getattr(holder, "colorscale", None) is not None:
-                found.append(holder)
+                holders.append(holder)
     axes = [figure.layout[name] for name in figure.layout if name.startswith("coloraxis")]
-    return found + [axis for axis in axes if axis.colorscale is not None]
+    return holders + [axis for axis in axes if axis.colorscale is not None]
 
 
 def _is_signed(scale: Sequence[tuple[float, str]]) -> bool:

@@ -162,14 +162,14 @@ def from_text(text: str, page: int | None = None) -> Provenance:
 
 def _checked(data: dict[str, Any]) -> Provenance:
     try:
-        found = TypeAdapter(Provenance).validate_json(json.dumps(data), strict=True)
+        provenance = TypeAdapter(Provenance).validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         wrong = dict.fromkeys(".".join(map(str, fault["loc"][:2])) for fault in error.errors())
         raise MtaVizError(f"its {', '.join(wrong)} cannot be read") from error
-    for side in (found.queries, found.keys):
+    for side in (provenance.queries, provenance.keys):
         if side is not None and not 0 <= side[0] < side[1]:
             raise MtaVizError("its queries or keys are no range of tokens")
-    return found
+    return provenance
 
 
 def _on_page(figures: object, page: int | None) -> object:

@@ -193,8 +193,8 @@ def model_section(order: Order) -> Section:
         facts |= {"format": model.source.format, "weights stored in": model.source.dtype}
         facts |= {"size": size_text(model.source.n_bytes), "training step": model.source.step}
     rows = [(name, str(value)) for name, value in facts.items() if value and name != "mta"]
-    told: dict[str, Any] = {"kind": tell("kinds", config.variant), "total": facts["parameters"]}
-    short = tell("words", "model", name=order.source.name, config=config, kernels=kernels, **told)
+    parts: dict[str, Any] = {"kind": tell("kinds", config.variant), "total": facts["parameters"]}
+    short = tell("words", "model", name=order.source.name, config=config, kernels=kernels, **parts)
     plan = [tell("words", "plan", plan="; ".join(part.text() for part in model.plan))] if model.plan else []
     return Section("model", (short, *plan), (Titled.of("model", rows),), short=short)
 
@@ -213,12 +213,12 @@ def kernels_section(order: Order) -> Section:
     chance = counts.envelope_templates
     short = tell("words", "names", counts=counts, chance=chance, p=_p(chance))
     edges = _chance("an edge", len(own), counts.edges, counts.envelope_edges)
-    found = [_chance("a shape's name", len(own), counts.templates, chance), edges]
+    chances = [_chance("a shape's name", len(own), counts.templates, chance), edges]
     settings: dict[str, Any] = {"naming": naming, "measures": measures, "envelope": envelope}
     settings |= {"counts": counts, "rare": 1 / (1 - naming.SIZE_QUANTILE), "tested": TESTED}
     methods = tuple(tell("methods", name, **settings) for name in ("names", "null"))
     words = (short, tell("words", "tiles")) if figures else (short,)
-    tables = Titled.of("groups", _group_rows(order, groups)), Titled.of("chance", found)
+    tables = Titled.of("groups", _group_rows(order, groups)), Titled.of("chance", chances)
     return Section("kernels", words, tables, tuple(figures), methods, short=short)
 
 
@@ -248,9 +248,9 @@ def _group_rows(order: Order, groups: dict[str, list[Row]]) -> Iterable[Sequence
             yield group["name"], group["meaning"], len(members), clear, names + more
 
 
-def _chance(name: str, n: int, found: int, chance: NamesByChance) -> Sequence[object]:
-    ends, excess = f"{chance.low} to {chance.high}", f"{found - chance.mean:+.1f}"
-    return name, n, found, f"{chance.mean:.1f}", ends, excess, _p(chance)
+def _chance(name: str, n: int, count: int, chance: NamesByChance) -> Sequence[object]:
+    ends, excess = f"{chance.low} to {chance.high}", f"{count - chance.mean:+.1f}"
+    return name, n, count, f"{chance.mean:.1f}", ends, excess, _p(chance)
 
 
 def _p(chance: NamesByChance) -> str:
@@ -269,8 +269,10 @@ def task_section(order: Order) -> Section:
     else:
         results[Source(twin).name] = order.outcomes(twin, f"of-twin-{order.key}", share, share)
     scores = {name: needle_score(result.right) for name, result in results.items()}
-    told = "; ".join(tell("words", "score", name=name, score=score) for name, score in scores.items())
-    short = tell("words", "scores", setting=order.setting, scores=told)
+    texts_of_scores = "; ".join(
+        tell("words", "score", name=name, score=score) for name, score in scores.items()
+    )
+    short = tell("words", "scores", setting=order.setting, scores=texts_of_scores)
     words = [short] if missing else [short, _difference_words(*results.values())]
     rows = [_score_row(name, result) for name, result in results.items()]
     methods = tell("methods", "task", n=rows[0][1], setting=order.setting, seed=order.seed)
@@ -298,37 +300,37 @@ def story_section(order: Order) -> Section:
         return Section("story", missing=(order.no_run,))
     source, figure = order.source, StoryFigure(order.answer)
     opening = drawn(figure, source).result.story
-    told = replace(opening, twin=twin_answer(order.twin, opening.tokens, opening.answer))
-    short, answer = told.sentence(source.numbering), tell("words", "answer", story=told)
-    words = [tell("words", "prompt", prompt=order.prompt, n=len(told.tokens)), short, answer]
-    missing = [texts()["no_twin"].format(reason=told.twin.reason)] if isinstance(told.twin, Absent) else []
-    words += [] if missing else [tell("words", "twin", story=told)]
-    words += [tell("words", "reading")] if told.kernel else []
+    story = replace(opening, twin=twin_answer(order.twin, opening.tokens, opening.answer))
+    short, answer = story.sentence(source.numbering), tell("words", "answer", story=story)
+    words = [tell("words", "prompt", prompt=order.prompt, n=len(story.tokens)), short, answer]
+    missing = [texts()["no_twin"].format(reason=story.twin.reason)] if isinstance(story.twin, Absent) else []
+    words += [] if missing else [tell("words", "twin", story=story)]
+    words += [tell("words", "reading")] if story.kernel else []
     names = {"model": source.name, "own tap only": tell("words", "model_without", name=source.name)}
     rows = [
         (names.get(name, name), number(at.log_odds), at.rank, f"{at.probability:.3f}")
-        for name, at in told.states.items()
+        for name, at in story.states.items()
     ]
-    settings = {"rule": RULE, "odds": ODDS if told.kernel else "", "shares": SHARES if told.weights else ""}
-    methods = tell("methods", "story", chosen=BY[told.by], **settings)
-    tables, figures = (Titled.of("story", rows), *_gains(order, told)), _story_figures(order, told)
+    settings = {"rule": RULE, "odds": ODDS if story.kernel else "", "shares": SHARES if story.weights else ""}
+    methods = tell("methods", "story", chosen=BY[story.by], **settings)
+    tables, figures = (Titled.of("story", rows), *_gains(order, story)), _story_figures(order, story)
     return Section("story", tuple(words), tables, tuple(figures), (methods,), tuple(missing), short)
 
 
-def _story_figures(order: Order, told: Story) -> Iterator[Shown]:
-    if told.place is None or not told.weights:
+def _story_figures(order: Order, story: Story) -> Iterator[Shown]:
+    if story.place is None or not story.weights:
         return
     yield order.shown("story", answer=order.answer)
-    stage, last = told.weights[-1].stage.value.key, len(told.tokens) - 1
-    place = {"layer": told.place[0], "head": told.place[1]}
-    yield order.shown("attention-text", **place, stage=stage, position=last, spans=told.spans)
+    stage, last = story.weights[-1].stage.value.key, len(story.tokens) - 1
+    place = {"layer": story.place[0], "head": story.place[1]}
+    yield order.shown("attention-text", **place, stage=stage, position=last, spans=story.spans)
 
 
-def _gains(order: Order, told: Story) -> list[Titled]:
+def _gains(order: Order, story: Story) -> list[Titled]:
     """Where nothing is measured on a task: what each kernel adds to the asked words in this one run."""
-    if told.asked is None or told.kernel is None or isinstance(_measured(order), Effects):
+    if story.asked is None or story.kernel is None or isinstance(_measured(order), Effects):
         return []
-    gains = all_tap_gains(order.source.trace, told.asked.positions)[:LISTED]
+    gains = all_tap_gains(order.source.trace, story.asked.positions)[:LISTED]
     numbers = [(gain.kernel, number(gain.total), number(float(gain.match.sum()))) for gain in gains]
     return [Titled.of("gains", [(of.name(order.source.numbering), *rest) for of, *rest in numbers])]
 
@@ -351,9 +353,9 @@ def matters_section(order: Order) -> Section:
         (kernel.name(order.source.numbering), shapes[kernel], _ends(at.accuracy_change), _nats(at))
         for kernel, at in [*each.items()][:LISTED]
     ]
-    worst, told = next(iter(each)), dict(zip(("name", "shape", "accuracy", "nats"), rows[0], strict=True))
+    worst, of_worst = next(iter(each)), dict(zip(("name", "shape", "accuracy", "nats"), rows[0], strict=True))
     sure = sum(not at.accuracy_change.low <= 0 <= at.accuracy_change.high for at in each.values())
-    words = tell("words", "effects", effects=effects, n=len(each), sure=sure, **told)
+    words = tell("words", "effects", effects=effects, n=len(each), sure=sure, **of_worst)
     parameters = asdict(worst) | {"edit": effects.edit}
     figures = (order.shown("kernel-effects", WHERE[worst.where], **parameters),)
     methods, tables = tell("methods", "effects", effects=effects), (Titled.of("matters", rows, n=len(rows)),)
@@ -377,7 +379,7 @@ def together_section(order: Order) -> Section:
         line = shapley.reason if isinstance(shapley, Absent) else texts()["edited"]
         return Section("together", missing=(line,))
     value = max(shapley.shared.values, key=lambda value: value.shapley)
-    told: dict[str, Any] = {"shared": shapley.shared, "value": value, "error": 2 * value.standard_error}
-    words = tell("words", "shapley", name=value.kernel.name(order.source.numbering), **told)
+    facts: dict[str, Any] = {"shared": shapley.shared, "value": value, "error": 2 * value.standard_error}
+    words = tell("words", "shapley", name=value.kernel.name(order.source.numbering), **facts)
     methods = tell("methods", "shapley", shapley=shapley, shared=shapley.shared)
     return Section("together", (words,), (), (order.shown("shapley"),), (methods,), short=words)

@@ -90,14 +90,14 @@ def saved(figure: Drawn, digest: Callable[[Origin], str] | None = None) -> Saved
     return Saved(name, picture, figure.caption, figure.table.csv(), origin, figure.figure is None)
 
 
-def choices_of(found: Provenance, dpi: int = 300) -> Choices:
+def choices_of(provenance: Provenance, dpi: int = 300) -> Choices:
     """How a figure was exported. Raises MtaVizError for a size or colours this version does not know."""
-    size = next((name for name in SIZES if name == found.size), None)
-    colours = next((name for name in COLOURS if name == found.colours), None)
+    size = next((name for name in SIZES if name == provenance.size), None)
+    colours = next((name for name in COLOURS if name == provenance.colours), None)
     if size is None or colours is None:
         raise MtaVizError(
-            f"the figure's size {found.size!r} is to be one of {', '.join(SIZES)}, its colours "
-            f"{found.colours!r} one of {', '.join(COLOURS)}; another version made it ({found.version})"
+            f"the figure's size {provenance.size!r} is to be one of {', '.join(SIZES)}, its colours "
+            f"{provenance.colours!r} one of {', '.join(COLOURS)}; another version made it ({provenance.version})"
         )
     return Choices(size, colours, dpi)
 
@@ -116,17 +116,17 @@ def picture(saved: Saved, format: Format, choices: Choices) -> bytes:
         raise MtaVizError("this is a table, of which there is no picture: save its numbers as .csv")
     made = laid_out(saved.figure, choices)
     content = figure_bytes(made.figure, format, choices.dpi / SCREEN_DPI, size=made.scale)
-    return embed(content, format, said(saved, choices).text(saved.file(format)))
+    return embed(content, format, provenance_with(saved, choices).text(saved.file(format)))
 
 
-def said(saved: Saved, choices: Choices) -> Provenance:
+def provenance_with(saved: Saved, choices: Choices) -> Provenance:
     """Its provenance, with its caption and how it is exported."""
     return replace(saved.provenance, size=choices.size, colours=choices.colours, caption=saved.caption)
 
 
 def sidecar(saved: Saved, choices: Choices) -> bytes:
     """The provenance as a file of its own."""
-    return (said(saved, choices).text(saved.file("json")) + "\n").encode()
+    return (provenance_with(saved, choices).text(saved.file("json")) + "\n").encode()
 
 
 def all_files(saved: Saved, format: Format, choices: Choices) -> dict[str, bytes]:
@@ -175,16 +175,20 @@ def together(
     """
     looks = choices or Choices()
     if form == "pdf":
-        pages = [picture(one, "pdf", looks) for one in _told(figures, progress)]
-        told = many_text([said(one, looks) for one in figures])
-        return one_pdf([(str(one.caption), page) for one, page in zip(figures, pages, strict=True)], told)
-    files = (pair for one in _told(figures, progress) for pair in all_files(one, format, looks).items())
+        pages = [picture(figure, "pdf", looks) for figure in _counted(figures, progress)]
+        origin = many_text([provenance_with(figure, looks) for figure in figures])
+        return one_pdf(
+            [(str(figure.caption), page) for figure, page in zip(figures, pages, strict=True)], origin
+        )
+    files = (
+        pair for figure in _counted(figures, progress) for pair in all_files(figure, format, looks).items()
+    )
     return zipped(files)
 
 
-def _told(figures: Sequence[Saved], progress: Progress | None) -> Iterator[Saved]:
-    for place, one in enumerate(figures):
-        yield one
+def _counted(figures: Sequence[Saved], progress: Progress | None) -> Iterator[Saved]:
+    for place, figure in enumerate(figures):
+        yield figure
         if progress is not None:
             progress((place + 1) / len(figures))
 
@@ -282,18 +286,18 @@ class Session:
 
 def fitting(carried: Sequence[Carried]) -> tuple[Carried, ...]:
     """The first of them that a session has room for."""
-    found: list[Carried] = []
+    kept: list[Carried] = []
     room = MAX_CARRIED
-    for one in carried:
-        room -= len(one.text.encode())
-        if room >= 0 and len(found) < MAX_FILES:
-            found.append(one)
-    return tuple(found)
+    for given in carried:
+        room -= len(given.text.encode())
+        if room >= 0 and len(kept) < MAX_FILES:
+            kept.append(given)
+    return tuple(kept)
 
 
 def session_bytes(session: Session, figures: Sequence[Saved]) -> bytes:
     """The session's file."""
-    said = {
+    about = {
         "format": SESSION_FORMAT,
         "version": VERSION,
         **vars(session),
@@ -303,8 +307,8 @@ def session_bytes(session: Session, figures: Sequence[Saved]) -> bytes:
         ],
         "figures": [figure.file("html") for figure in figures],
     }
-    files = [(SESSION_FILE, (json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode())]
-    files += [(_member(at), one.text.encode()) for at, one in enumerate(session.carried)]
+    files = [(SESSION_FILE, (json.dumps(about, ensure_ascii=False, indent=1) + "\n").encode())]
+    files += [(_member(at), given.text.encode()) for at, given in enumerate(session.carried)]
     if figures:
         files.append(("plotly.min.js", get_plotlyjs().encode()))
     for figure in figures:  # all pages of a session share one plotly.min.js
@@ -359,14 +363,14 @@ class _Given:
 
 def _carried(archive: zipfile.ZipFile, listed: Sequence[_Listed]) -> tuple[Carried, ...]:
     """The texts and files, each as it was saved. Raises ValueError otherwise."""
-    found, room = [], MAX_CARRIED
-    for at, one in enumerate(listed):
+    carried, room = [], MAX_CARRIED
+    for at, entry in enumerate(listed):
         content = _unpacked(archive, _member(at), room)
         room -= len(content)
-        if hashlib.sha256(content).hexdigest() != one.sha256:
+        if hashlib.sha256(content).hexdigest() != entry.sha256:
             raise ValueError(f"its file {_member(at)} is damaged: its sha256 is another")
-        found.append(Carried(content.decode("utf-8"), one.place, one.name))
-    return tuple(found)
+        carried.append(Carried(content.decode("utf-8"), entry.place, entry.name))
+    return tuple(carried)
 
 
 def _unpacked(archive: zipfile.ZipFile, member: str, limit: int) -> bytes:

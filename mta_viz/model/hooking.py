@@ -97,8 +97,8 @@ class Weights:
     def changed(self, model: nn.Module, *parts: str) -> tuple[str, ...]:
         """Names of the parameters that are others now, in the model's modules called `parts`."""
         now = [weights_of(model.get_submodule(part), f"{part}.") for part in parts]
-        marks = {name: mark for one in now for name, mark in one.marks.items()}
-        writes = {name: count for one in now for name, count in one.writes.items()}
+        marks = {name: mark for weights in now for name, mark in weights.marks.items()}
+        writes = {name: count for weights in now for name, count in weights.writes.items()}
         of_parts = tuple(f"{part}." for part in parts)
         names = dict.fromkeys([*marks, *(name for name in self.marks if name.startswith(of_parts))])
         return tuple(
@@ -115,8 +115,8 @@ class Weights:
 def weights_of(module: nn.Module, prefix: str = "") -> Weights:
     """The weights as they are, named from `prefix` on."""
     named = {f"{prefix}{name}": parameter for name, parameter in module.named_parameters()}
-    writes = {name: 0 if one.is_inference() else one._version for name, one in named.items()}
-    return Weights({name: mark(one) for name, one in named.items()}, writes, id(module))
+    writes = {name: 0 if weight.is_inference() else weight._version for name, weight in named.items()}
+    return Weights({name: mark(weight) for name, weight in named.items()}, writes, id(module))
 
 
 def mark(tensor: Tensor) -> str:

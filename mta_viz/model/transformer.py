@@ -136,7 +136,7 @@ class LensNames:
         """The id of a text that is one token. Raises PromptError for any other."""
         if self.tokenizer is None:
             raise PromptError("this model came without its tokenizer; give ids")
-        ids = [one for one in self.tokenizer.encode(text).ids if one != self.tokenizer.bos_id]
+        ids = [token for token in self.tokenizer.encode(text).ids if token != self.tokenizer.bos_id]
         if len(ids) != 1:
             raise PromptError(f"{text!r} is {len(ids)} tokens here; expected one, or give its id")
         return ids[0]

@@ -126,7 +126,7 @@ def _device_problem(name: str) -> str | None:
     if not _DEVICES.fullmatch(name):  # torch knows more, such as meta, on which nothing can be run
         return ""
     kind, there = name.partition(":")[0], devices()
-    if not any(one.startswith(kind) for one in there):
+    if not any(device.startswith(kind) for device in there):
         return _absent(kind)
     try:
         torch.empty(1, device=name)

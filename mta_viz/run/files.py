@@ -259,10 +259,10 @@ def _places(trace: Trace, stages: Sequence[Stage], layers: Iterable[int] | None)
     missing = [layer for layer in chosen if type(layer) is not int or not 0 <= layer < config.n_layers]
     if missing:
         raise PromptError(f"no layer {missing[0]}; the model has layers 0 to {config.n_layers - 1}")
-    places = [(at, one) for at in chosen for one in layer_stages(config.kernels(at)) if one in stages]
-    absent = [stage for stage in stages if all(stage is not found for _, found in places)]
+    places = [(at, stage) for at in chosen for stage in layer_stages(config.kernels(at)) if stage in stages]
+    absent = [stage for stage in stages if all(stage is not computed for _, computed in places)]
     if absent:
-        raise PromptError(f"none of these layers computes {', '.join(one.value.hook for one in absent)}")
+        raise PromptError(f"none of these layers computes {', '.join(stage.value.hook for stage in absent)}")
     return tuple(places)
 
 
@@ -313,8 +313,8 @@ def _contents(trace: Trace, places: tuple[Place, ...]) -> tuple[Tensors, dict[st
 
 def _digest(text: str, tensors: Tensors) -> str:
     """Of the description and every tensor's bytes, by name."""
-    found = hashlib.sha256(text.encode())
+    digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].numpy().data)
-    return found.hexdigest()
+        digest.update(name.encode())
+        digest.update(tensors[name].numpy().data)
+    return digest.hexdigest()

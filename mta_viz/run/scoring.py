@@ -300,11 +300,11 @@ def _after_layer(trace: Trace, layer: int) -> Float[Tensor, "position d_model"]:
         return after[0].float().to(trace.model.device)
 
 
-def _relative_error(found: Tensor, expected: Tensor) -> float:
+def _relative_error(values: Tensor, expected: Tensor) -> float:
     """Largest difference / largest value; NaN, never 0, when a number on either side is not finite."""
-    if not (found.isfinite().all() and expected.isfinite().all()):
+    if not (values.isfinite().all() and expected.isfinite().all()):
         return float("nan")
-    return float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
+    return float((values - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
 
 
 PROMPT = 32  # tokens, spread over the vocabulary

@@ -310,7 +310,7 @@ class StoredTrace(Trace):
             for start in range(rows.start, rows.stop, SLAB_ROWS):
                 yield start, self._rows(layer, read, start, min(start + SLAB_ROWS, rows.stop))
             return
-        self._check_weights(f"layer {layer}'s {', '.join(one.value.hook for one in wanted - read)}")
+        self._check_weights(f"layer {layer}'s {', '.join(stage.value.hook for stage in wanted - read)}")
         for start, slab in super()._slabs(layer, wanted, queries):
             stop = start + next(iter(slab.values())).shape[1]
             yield start, slab | self._rows(layer, read, start, stop)

@@ -74,7 +74,7 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> str:
             raise
     template = settings.get("chat_template")
     if isinstance(template, list):
-        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = named.get("default")
     if not isinstance(template, str):
         raise PromptError(

@@ -126,5 +126,5 @@ def _close(request: "Request | None", page: Page | None) -> None:
 
 def lead_on(older: str) -> None:
     """From the address of a page of before to the workspace, with all it says, and the view it names."""
-    said = dict(st.query_params)
-    st.switch_page(WORKSPACE, query_params=said | of_older(older, said))
+    parameters = dict(st.query_params)
+    st.switch_page(WORKSPACE, query_params=parameters | of_older(older, parameters))

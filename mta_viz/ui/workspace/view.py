@@ -153,8 +153,8 @@ def _draw_top(desk: Desk) -> None:
         draw_answer(desk)
         if desk.story is None and heads.is_pooled(desk.head):
             with st.container(key="story"):
-                told = draw_story(page)
-            if told is not None:  # within the moment that a quick one is waited for
+                story = draw_story(page)
+            if story is not None:  # within the moment that a quick story is waited for
                 st.rerun()
 
 

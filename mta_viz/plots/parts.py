@@ -45,6 +45,8 @@ class Parts:
 
     def figure(self, title: str = "", x: str = "", y: str = "") -> go.Figure:
         """The figure with its title and those of its axes."""
+        import pandas  # noqa: F401  # here: a page's first picture is none of these, and need not wait for it
+
         if x:
             self.add_axis_titles(x, y)
         if title:

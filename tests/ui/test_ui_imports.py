@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 
-def loaded_with(module, *names):
-    """Those of `names` that a fresh Python has after importing `module`."""
-    code = f"import sys, {module}; print(*sys.modules.keys() & {set(names)!r})"
+def loaded_with(module, *names, then="pass"):
+    """Those of `names` that a fresh Python has after importing `module` and what it does `then`."""
+    code = f"import sys, {module}; {then}; print(*sys.modules.keys() & {set(names)!r})"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
     )
@@ -19,5 +19,7 @@ def test_the_page_s_first_words_do_not_wait_for_torch():
 
 def test_plotly_meets_no_library_that_another_thread_is_importing():
     """It takes these from `sys.modules` as they are there: a half imported pandas failed the page."""
-    asked = {"pandas", "PIL.Image", "numpy"}
-    assert loaded_with("mta_viz.ui.shell.preparing", *asked) == asked
+    taken = {"PIL.Image", "numpy"}
+    assert loaded_with("mta_viz.ui.shell.preparing", *taken, "pandas") == taken  # a second before the maps
+    drawn = "mta_viz.plots.parts.Parts((9, 9), {}).figure()"
+    assert loaded_with("mta_viz.plots.parts", "pandas", then=drawn) == {"pandas"}

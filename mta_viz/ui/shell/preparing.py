@@ -10,7 +10,6 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
-import pandas  # noqa: F401  # whole before a figure is drawn: plotly takes it from sys.modules, half imported too
 import streamlit as st
 import torch
 
@@ -191,6 +190,8 @@ def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
         return there
     make: Callable[..., Any] = models.trace_of if is_run else models.model_of
     work = current(RUN, wanted) or start(RUN, wanted, partial(make, wanted, stores()), "model")
+    import scipy.special  # noqa: F401  # kernels are named with it: slow to import, so beside the first run
+
     show_until_done(RUN, work, place, request.button)
     if work.failure is not None:
         _draw_run(request)

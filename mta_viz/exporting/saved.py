@@ -96,8 +96,9 @@ def choices_of(provenance: Provenance, dpi: int = 300) -> Choices:
     colours = next((name for name in COLOURS if name == provenance.colours), None)
     if size is None or colours is None:
         raise MtaVizError(
-            f"the figure's size {provenance.size!r} is to be one of {', '.join(SIZES)}, its colours "
-            f"{provenance.colours!r} one of {', '.join(COLOURS)}; another version made it ({provenance.version})"
+            f"the figure's size {provenance.size!r} is to be one of {', '.join(SIZES)}, its "
+            f"colours {provenance.colours!r} one of {', '.join(COLOURS)}; another version "
+            f"made it ({provenance.version})"
         )
     return Choices(size, colours, dpi)
 

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from mta_viz import printed
+from mta_viz.cli.kept import forget_parts
 from mta_viz.cli.output import check_output, json_text, note
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.writing import write
@@ -89,6 +90,8 @@ def _run(arguments: argparse.Namespace) -> str:
         answer = answer | {"computed_in": dtype}
     if out and arguments.out_is == "answer":
         write(out, json_text(answer) + "\n")
+    if out:
+        forget_parts(out)
     in_csv = arguments.as_csv and arguments.format == "csv"
     if in_csv and dtype is not None:
         note(f"computed in {dtype}")

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.cli import flags
+from mta_viz.cli.kept import Form, kept_beside
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import PromptError
 from mta_viz.tables import Table
 
 if TYPE_CHECKING:
-    from mta_viz.analysis.labs.conjunction import Conjunction, Strongest
+    from mta_viz.analysis.labs.conjunction import Conjunction, Strongest, Values
     from mta_viz.analysis.labs.four_prompts import FourPrompts
     from mta_viz.model.transformer import HookedMTA
 
@@ -25,6 +26,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """A model, what runs beside it, and the samples: blocks of letters, pairs, or a text."""
     add = parser.add_argument
     flags.add_model(parser)
+    flags.add_on(parser)
     add("--twin", type=Path, metavar="PATH", help="run beside it (default: itself, kernels at identity)")
     add("--task", choices=("blocks", "pairs"), help="blocks of letters (default), or names and cities")
     add("--samples", type=flags.positive, default=20, metavar="N", help="of the task")
@@ -51,10 +53,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
     model = flags.open_model(arguments)
     samples = _samples(model, arguments)
     flags.note_length(model, len(samples[0].prompts[0]))
-    results = {}
-    for name, opened in list(_models(model, arguments, samples)):  # all are opened before any is run
-        with ProgressLine(name) as progress:
-            results[name] = conjunction(opened, samples, progress=progress)
+    models, results = dict(_models(model, arguments, samples)), {}  # all are opened before any is run
+    with kept_beside(arguments.out, Form(_as_data, _from_data), [*models.values()], samples) as kept:
+        for name, opened in models.items():
+            with ProgressLine(name) as progress:
+                how: dict[str, Any] = {"progress": progress, "on": arguments.on, "kept": kept.of(name)}
+                results[name] = conjunction(opened, samples, **how)
     return _answer(samples, results)
 
 
@@ -133,6 +137,18 @@ def _answer(samples: "Sequence[FourPrompts]", results: "dict[str, Conjunction]")
             for name, result in results.items()
         ],
     }
+
+
+def _as_data(values: "Values") -> list[Any]:
+    return [[name, stage.name, numbers.tolist()] for (name, stage), numbers in values.items()]
+
+
+def _from_data(rows: list[Any]) -> "Values":
+    import torch
+
+    from mta_viz.model.stages import Stage
+
+    return {(name, Stage[stage]): torch.tensor(numbers) for name, stage, numbers in rows}
 
 
 def _verdict(result: "Conjunction") -> dict[str, Any]:

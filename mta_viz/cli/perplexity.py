@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from mta_viz.checkpoint import door
-from mta_viz.cli.flags import add_file, add_model, open_model
+from mta_viz.cli.flags import add_file, add_model, add_on, open_model
+from mta_viz.cli.kept import form_of, kept_beside
 from mta_viz.cli.output import ProgressLine, note
-from mta_viz.errors import PromptError
+from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tasks.written import parse_passages
 from mta_viz.writing import write
 
@@ -18,6 +19,7 @@ HELP = "how well a text, or passages' last words, are predicted"
 def add_flags(parser: ArgumentParser) -> None:
     """A model, a text or passages, and a file for the table."""
     add_model(parser)
+    add_on(parser)
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--prompt", metavar="TEXT", help="a text, or with --last-word one passage")
     about = 'a text; with --last-word passages: paragraphs, or {"text": ...} lines'
@@ -33,6 +35,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.last_word:
         passages = (text,) if arguments.file is None else parse_passages(text, str(arguments.file))
         return _last_words(arguments, passages)
+    if arguments.on:
+        raise MtaVizError("--on is of --last-word, whose passages are independent; leave it out")
     return _whole(arguments, text)
 
 
@@ -49,11 +53,15 @@ def _whole(arguments: Namespace, text: str) -> dict[str, Any]:
 
 
 def _last_words(arguments: Namespace, passages: tuple[str, ...]) -> dict[str, Any]:
-    from mta_viz.analysis.labs.text import score_passages
+    from mta_viz.analysis.labs.text import PassageScores, score_passages
 
     model = open_model(arguments)
-    with ProgressLine("reading the passages") as progress:
-        scores = score_passages(model, passages, progress=progress)
+    with (
+        kept_beside(arguments.out, form_of(PassageScores), [model], passages) as kept,
+        ProgressLine("reading the passages") as progress,
+    ):
+        how: dict[str, Any] = {"progress": progress, "on": arguments.on, "kept": kept.of("passages")}
+        scores = score_passages(model, passages, **how)
     if not scores.words:
         raise PromptError(f"no passage can be asked; passage 1: {scores.left_out[0].reason}")
     for passage in scores.left_out:

@@ -2,12 +2,12 @@
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
-from mta_viz.cli.flags import add_file, add_model, note_seconds, open_model, positive, whole
+from mta_viz.cli.flags import add_file, add_model, add_on, note_seconds, open_model, positive, whole
+from mta_viz.cli.kept import form_of, kept_beside
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.writing import write
 
@@ -23,6 +23,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """A model, which questions, and how much text is between the facts."""
     add = parser.add_argument
     add_model(parser)
+    add_on(parser)
     about = "of qa1 to qa5 (default: all): one, two and three supporting facts, relations of two and three"
     add("--task", type=task_list, default=TASKS, metavar="qa1,qa2", help=about)
     about = "tokens of distraction between the facts (default 512, 0: none)"
@@ -30,11 +31,11 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--samples", type=positive, default=20, metavar="N", help="of each task (default 20)")
     add("--seed", type=whole(0), default=0, metavar="S", help="number of the first sample")
     add("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
-    add_file(parser, "--out", "write every answer as CSV as well")
+    add_file(parser, "--out", "write every answer as CSV as well; after Ctrl-C the same command goes on")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    """Each task's accuracy beside chance; `--out` gets every answer, after Ctrl-C those there are."""
+    """Each task's accuracy beside chance; `--out` gets every answer."""
     from mta_viz.analysis.labs import evaluation as labs
     from mta_viz.analysis.labs.needle import check_vocabulary
     from mta_viz.tasks.questions import QuestionTask, make_question_sample
@@ -48,17 +49,17 @@ def run(arguments: Namespace) -> dict[str, Any]:
     trained = labs.trained_for_questions(model.path)
     if not trained:
         note(labs.NOT_TRAINED)
-    scores: dict[str, QuestionScore] = {}
-    try:
+    scores: list[QuestionScore] = []
+    asked, form = (tasks, n, arguments.seed), form_of(labs.QuestionAnswer)
+    with kept_beside(arguments.out, form, [model], *asked) as kept:
         for task in tasks:
             with ProgressLine(task.name) as progress:
-                keep = partial(scores.__setitem__, task.name)  # after every answer
-                labs.evaluate_questions(model, task, n=n, seed=arguments.seed, keep=keep, progress=progress)
-    finally:
-        if arguments.out and scores:
-            write(arguments.out, labs.answers_table(scores.values()).csv())
+                how: dict[str, Any] = {"progress": progress, "on": arguments.on, "kept": kept.of(task.name)}
+                scores.append(labs.evaluate_questions(model, task, n=n, seed=arguments.seed, **how))
+        if arguments.out:
+            write(arguments.out, labs.answers_table(scores).csv())
     answer = {"path": str(arguments.path), "trained_for_questions": trained}
-    return answer | {"tasks": [_summary(score) for score in scores.values()]}
+    return answer | {"tasks": [_summary(score) for score in scores]}
 
 
 def _summary(score: "QuestionScore") -> dict[str, Any]:

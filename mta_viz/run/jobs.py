@@ -7,30 +7,55 @@ last digit wherever it was computed, and however often it was begun. Ray is an e
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 
 from mta_viz.errors import MtaVizError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import all_threads
+from mta_viz.run.tracing import Progress, progress_within
 
 LOCAL = "ray"  # the cluster of this machine, started where there is none
 TRIES = 2  # more for an item whose worker was lost; one that ends every worker must end
 
 
-@runtime_checkable
 class Work(Protocol):
-    """What is done with an item: the result depends on the item alone. It can be pickled, its model too."""
+    """What is done with an item: the result depends on the item alone. It can be pickled."""
 
     @property
-    def model(self) -> HookedMTA:
-        """Which runs."""
+    def device(self) -> torch.device:
+        """Where items are computed."""
+
+    def to(self, device: str, /) -> None:
+        """Compute there from now on."""
 
     def __call__(self, item: Any, /) -> Any:
+        """The item's result."""
+
+
+class OfModel:
+    """The part of `Work` that knows where its model is."""
+
+    model: HookedMTA
+
+    @property
+    def device(self) -> torch.device:
+        """The model's."""
+        return self.model.device
+
+    def to(self, device: str, /) -> None:
+        """Move the model."""
+        self.model.to(device)
+
+
+class Divided(Work, Protocol):
+    """Work whose items take a while: it says how far it is with one, and ends by what that raises."""
+
+    def __call__(self, item: Any, progress: Progress = ..., /) -> Any:
         """The item's result."""
 
 
@@ -42,7 +67,7 @@ def workers(work: Work, on: str | None = None, most: int | None = None) -> Itera
     """Gives what maps items to (place of the item, its result), as they are ready.
 
     Here in order, or `on` Ray ("ray", "ray://HOST:PORT") on at most `most` workers: each has a copy of the
-    work, its model on a device of its own of the same kind; `work.model` is moved to the CPU for good. An
+    work, on a device of its own of the same kind; `work` itself is moved to the CPU for good. An
     item whose worker is lost is run again. What an item raises ends all of it. Raises MtaVizError without
     Ray, without a device for a worker, and for an item that no worker survives.
     """
@@ -64,6 +89,38 @@ def spread(work: Work, items: Sequence[Any], on: str | None = None) -> Iterator[
     """All items of a job that has no other, as `workers` maps them."""
     with workers(work, on if items else None, len(items)) as run:
         yield from run(items)
+
+
+def gathered(
+    work: Divided,
+    items: Sequence[Any],
+    on: str | None = None,
+    *,
+    kept: MutableMapping[int, Any] | None = None,
+    progress: Progress = lambda share: None,
+) -> Iterator[list[Any]]:
+    """The results so far, in the order of `items`, whenever there is one more.
+
+    `kept` gets each by its item's place, and what it holds already is not computed again. `progress` gets
+    the share of all items done; here also of the one at work, on Ray of whole ones alone.
+    """
+    kept = {} if kept is None else kept
+    missing, n = [at for at in range(len(items)) if at not in kept], len(items)
+    if len(missing) < n:
+        yield [kept[at] for at in sorted(kept)]
+
+    def computed() -> Iterator[tuple[int, Any]]:
+        if on is None:
+            for at in missing:
+                yield at, work(items[at], progress_within(progress, len(kept) / n, 1 / n))
+            return
+        for place, result in spread(work, [items[at] for at in missing], on):
+            yield missing[place], result
+
+    for at, result in computed():
+        kept[at] = result
+        yield [kept[place] for place in sorted(kept)]
+        progress(len(kept) / n)
 
 
 def _ray() -> Any:
@@ -90,8 +147,8 @@ def _join(ray: Any, on: str) -> None:
 
 def started(ray: Any, work: Work, most: int | None) -> tuple[list[Any], Any]:
     """A worker for each place of the cluster, and what holds the work for them."""
-    gpu, threads = work.model.device.type == "cuda", all_threads()
-    work.model.to("cpu")
+    gpu, threads = work.device.type == "cuda", all_threads()
+    work.to("cpu")
     if gpu:
         torch.cuda.empty_cache()  # a worker may be on the same device
     device, needed = ("cuda", {"CPU": 1, "GPU": 1}) if gpu else ("cpu", {"CPU": threads})
@@ -151,5 +208,5 @@ class Worker:
             import ray
 
             self.work = ray.get(shared)[0]
-            self.work.model.to(self.device)
+            self.work.to(self.device)
         return at, self.work(item)

@@ -18,7 +18,7 @@ from mta_viz.analysis.labs.task_samples import blocks_batches
 from mta_viz.cli.flags import cluster
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.jobs import spread
+from mta_viz.run.jobs import OfModel, spread
 from mta_viz.run.tracing import score
 from mta_viz.tasks.blocks import BlockTask
 from tests.analysis.lab_models import byte_model
@@ -36,7 +36,7 @@ def work_of(model: HookedMTA, marks: Path):
     """Logits of a prompt; a prompt that begins with 3 ends its process the first time, with 4 each time."""
 
     @dataclass
-    class Logits:  # of a function: pickled by value, as workers cannot import tests
+    class Logits(OfModel):  # of a function: pickled by value, as workers cannot import tests
         model: HookedMTA
 
         def __call__(self, ids: list[int]) -> torch.Tensor:

@@ -22,6 +22,7 @@ from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import Edit
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.jobs import OfModel
 from mta_viz.run.scoring import Below, after_layer, embedded
 
 _PARAMETER = {"pre": "kernel_pre", "post": "kernel_post", "head_pre": "head_pre", "head_post": "head_post"}
@@ -39,7 +40,7 @@ class Alone(NamedTuple):
 Step = Alone | Kept | tuple[Sequence[int] | Array, int]  # kernels kept in all samples; an order, on one batch
 
 
-class Coalitions:
+class Coalitions(OfModel):
     """A model of which some kernels are kept, the others taken out; kernels by their place in `kernels`.
 
     What runs has its own weights for every kernel and shares all others with `model`, which stays as it is.

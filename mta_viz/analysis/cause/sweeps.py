@@ -31,7 +31,7 @@ from mta_viz.model.interventions import (
 from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel, everything_to_identity, plan_as_data
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
-from mta_viz.run.jobs import spread
+from mta_viz.run.jobs import OfModel, spread
 from mta_viz.run.scoring import Below, end_logits_from
 from mta_viz.run.tracing import Progress, Prompt, activations, capture
 from mta_viz.tables import Table
@@ -345,7 +345,7 @@ def measure_effects(
     return table
 
 
-class PlanOutcomes:
+class PlanOutcomes(OfModel):
     """What a model does on the samples under a plan; a plan after one of a lower layer is quick."""
 
     def __init__(self, model: HookedMTA, batches: Sequence[GoldBatch]) -> None:

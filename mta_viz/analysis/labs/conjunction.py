@@ -9,7 +9,7 @@ pictures. Owns the numbers; the prompts are `four_prompts`'.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -29,10 +29,12 @@ from mta_viz.model.editing import edited
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.tracing import Progress, Trace, capture, progress_within
+from mta_viz.run.jobs import OfModel, gathered
+from mta_viz.run.tracing import Progress, Trace, capture
 from mta_viz.tables import Row, Table
 
 Measure = tuple[str, Stage]
+Values = Mapping[Measure, Float[Tensor, "prompt layer head"]]  # f of one sample
 MEASURES: tuple[Measure, ...] = (
     *(("odds", stage) for stage in Stage if stage.value.unit == "score"),
     *(("share", stage) for stage in Stage),
@@ -136,17 +138,18 @@ def conjunction(
     *,
     keep: Callable[[Conjunction], None] = lambda result: None,
     progress: Progress = lambda share: None,
+    on: str | None = None,
+    kept: MutableMapping[int, Values] | None = None,
 ) -> Conjunction:
     """Every head of a model on the samples, four runs each.
 
     After every sample `keep(result so far)`; `progress(share done)` within it too; raise in either to
-    stop. Raises PromptError without samples and for tokens the model does not have.
+    stop. `on`, `kept`: as of `gathered`. Raises PromptError without samples and for tokens the model does
+    not have.
     """
     if not samples:
         raise PromptError("there are no samples; give at least one")
-    measured, n = list[dict[Measure, Tensor]](), len(samples)
-    for at, sample in enumerate(samples):
-        measured.append(_measured(model, sample, progress_within(progress, at / n, 1 / n)))
+    for measured in gathered(_Measuring(model), samples, on, kept=kept, progress=progress):
         result = Conjunction({key: torch.stack([each[key] for each in measured]) for key in measured[0]})
         keep(result)
     return result
@@ -330,9 +333,17 @@ def _median_ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
     return torch.stack([score.median, score.median_low, score.median_high])
 
 
-def _measured(
-    model: HookedMTA, sample: FourPrompts, progress: Progress
-) -> dict[Measure, Float[Tensor, "prompt layer head"]]:
+@dataclass(frozen=True)
+class _Measuring(OfModel):
+    """What is done with a sample."""
+
+    model: HookedMTA
+
+    def __call__(self, sample: FourPrompts, progress: Progress = lambda share: None, /) -> Values:
+        return _measured(self.model, sample, progress)
+
+
+def _measured(model: HookedMTA, sample: FourPrompts, progress: Progress) -> Values:
     parts, prompts = Parts(sample.span, (sample.span,), sample.query), list[dict[Measure, Tensor]]()
     for at, tokens in enumerate(sample.prompts):
         trace = capture(model, tokens)

@@ -7,7 +7,7 @@ find the facts, and the answers of many.
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,9 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.devices import multiply_adds
+from mta_viz.run.jobs import OfModel, gathered
 from mta_viz.run.scoring import end_logits
-from mta_viz.run.tracing import Progress, capture, generate, progress_within
+from mta_viz.run.tracing import Progress, capture, generate
 from mta_viz.tables import Table
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import median_interval
@@ -346,29 +347,38 @@ def evaluate_questions(
     seed: int = 0,
     keep: Callable[[QuestionScore], None] = lambda result: None,
     progress: Progress = lambda share: None,
+    on: str | None = None,
+    kept: MutableMapping[int, QuestionAnswer] | None = None,
 ) -> QuestionScore:
     """Ask `model` the samples `seed` to `seed` + `n` - 1, greedily, scored by BABILong's rule.
 
     After each sample `keep` gets the result so far; `progress` gets the share done with every token,
-    raise in it to stop. Raises `ConfigError` for n below 1, `PromptError` and `TokenizerError` as
-    `make_question_sample` does.
+    raise in it to stop. `on`, `kept`: as of `gathered`, answers by how many samples come before. Raises
+    `ConfigError` for n below 1, `PromptError` and `TokenizerError` as `make_question_sample` does.
     """
     if n < 1:
         raise ConfigError([f"n is {n}; expected at least 1"], subject="The evaluation")
-    tokenizer = check_vocabulary(model, model.tokenizer)
-    score = QuestionScore(task.name, task.distraction, task.chance, ())
-    for number in range(seed, seed + n):
-        sample = make_question_sample(tokenizer, task, number)
-        done = number - seed
-        part = progress_within(progress, done / n, 1 / n)
-        question, gold = sample.question.text, sample.answer
-        continuation = greedy_answer(model, tokenizer, sample, progress=part)
-        scored = score_output(continuation, gold, question, sample.labels)
-        answer = QuestionAnswer(number, question, gold, scored.sentence, scored.named, scored.right)
-        score = QuestionScore(task.name, task.distraction, task.chance, (*score.answers, answer))
+    asking = _Asking(model, check_vocabulary(model, model.tokenizer), task)
+    for answers in gathered(asking, range(seed, seed + n), on, kept=kept, progress=progress):
+        score = QuestionScore(task.name, task.distraction, task.chance, tuple(answers))
         keep(score)
-        progress((done + 1) / n)
     return score
+
+
+@dataclass(frozen=True)
+class _Asking(OfModel):
+    """What is done with a sample, by its number."""
+
+    model: HookedMTA
+    tokenizer: Tokenizer
+    task: QuestionTask
+
+    def __call__(self, number: int, progress: Progress = lambda share: None, /) -> QuestionAnswer:
+        sample = make_question_sample(self.tokenizer, self.task, number)
+        question, gold = sample.question.text, sample.answer
+        continuation = greedy_answer(self.model, self.tokenizer, sample, progress=progress)
+        scored = score_output(continuation, gold, question, sample.labels)
+        return QuestionAnswer(number, question, gold, scored.sentence, scored.named, scored.right)
 
 
 def trained_for_questions(folder: Path | None) -> bool:

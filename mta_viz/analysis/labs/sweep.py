@@ -19,7 +19,7 @@ from mta_viz.checkpoint.validate import Measured
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
-from mta_viz.run.jobs import spread
+from mta_viz.run.jobs import OfModel, spread
 from mta_viz.run.named_tasks import TaskName, written_task
 from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import MAX_PAIRS, PAPER_NEEDLE, NeedleTask, PairsTask
@@ -222,7 +222,7 @@ def _missing(model: HookedMTA, sweep: Sweep, done: set[tuple[Setting, int]]) -> 
 
 
 @dataclass(frozen=True)
-class _Measuring:
+class _Measuring(OfModel):
     """What is done with a batch."""
 
     model: HookedMTA

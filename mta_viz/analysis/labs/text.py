@@ -4,9 +4,8 @@ Which word is the last, and files of passages, are `tasks.written`'s.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from mta_viz.analysis.labs.needle import NeedleScore, at_once, check_vocabulary, needle_score
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.jobs import OfModel, gathered
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, Prompt, Trace, capture, progress_within, tokenize
 from mta_viz.tables import Row, Table
@@ -121,31 +121,55 @@ def score_passages(
     window: int | None = None,
     keep: Callable[[PassageScores], None] = lambda result: None,
     progress: Progress = lambda share: None,
+    on: str | None = None,
+    kept: MutableMapping[int, PassageScores] | None = None,
 ) -> PassageScores:
     """Every passage once, with the word's tokens read back as they are.
 
     A passage longer than `window` tokens (None: the length the model was trained on) is read from its end,
     after BOS where the tokenizer has one. After every 64 passages `keep(scores so far)` is called, then
     `progress(share done)`; raise in either to stop. A passage that cannot be asked is left out and says
-    why. Raises PromptError without a tokenizer or passages, MtaVizError for logits that are not finite.
+    why. `on`, `kept`: as of `gathered`, scores of 64 passages each. Raises PromptError without a tokenizer
+    or passages, MtaVizError for logits that are not finite.
     """
     tokenizer = check_vocabulary(model, model.tokenizer)
     if not passages:
         raise PromptError("there are no passages; give at least one")
-    words, left_out = list[WordScore](), list[LeftOut]()
-    for first, last in pairwise([*range(0, len(passages), CHUNK), len(passages)]):
-        asked = []
-        for number, passage in enumerate(passages[first:last], first + 1):
+    scoring = _Scoring(model, tokenizer, window or model.config.n_ctx)
+    chunks = [(first, passages[first : first + CHUNK]) for first in range(0, len(passages), CHUNK)]
+    for parts in gathered(scoring, chunks, on, kept=kept, progress=progress):
+        words, left_out = (tuple(each for part in parts for each in vars(part)[name]) for name in _PARTS)
+        scores = PassageScores(len(passages), words, left_out)
+        keep(scores)
+    return scores
+
+
+_PARTS = ("words", "left_out")
+
+
+@dataclass(frozen=True)
+class _Scoring(OfModel):
+    """What is done with a chunk: how many passages come before it, and its own."""
+
+    model: HookedMTA
+    tokenizer: Tokenizer
+    window: int
+
+    def __call__(
+        self, chunk: tuple[int, Sequence[str]], progress: Progress = lambda share: None, /
+    ) -> PassageScores:
+        first, passages = chunk
+        asked, left_out = list[_LastWord](), list[LeftOut]()
+        for number, passage in enumerate(passages, first + 1):
             try:
-                asked.append(_asked(model, number, passage.strip(), window or model.config.n_ctx))
+                asked.append(_asked(self.model, number, passage.strip(), self.window))
             except MtaVizError as error:
                 left_out.append(LeftOut(number, str(error)))
-        scored = [word for batch in _batches(model, asked) for word in _score(model, tokenizer, batch)]
-        words += sorted(scored, key=lambda word: word.number)
-        scores = PassageScores(len(passages), tuple(words), tuple(left_out))
-        keep(scores)
-        progress(last / len(passages))
-    return scores
+        scored = [
+            w for batch in _batches(self.model, asked) for w in _score(self.model, self.tokenizer, batch)
+        ]
+        words = sorted(scored, key=lambda word: word.number)
+        return PassageScores(len(passages), tuple(words), tuple(left_out))
 
 
 def _asked(model: HookedMTA, number: int, passage: str, window: int) -> _LastWord:

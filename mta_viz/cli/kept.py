@@ -1,8 +1,8 @@
 """What a command has measured so far, in `OUT.parts` beside the file it will write: it goes on from there.
 
 Of jobs cut into items (`run.jobs.gathered`), each with a name, such as a task's; results by the item's place,
-as JSON. The file belongs to one measurement, which a digest tells: what it holds of another, or what cannot
-be read, is measured again.
+as JSON. The file's first line is a digest of the measurement and the rest: what is of another one, or
+damaged, is measured again.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from mta_viz.checkpoint import door
 from mta_viz.cli.output import going_on_from, note, seldom
-from mta_viz.errors import MtaVizError
+from mta_viz.errors import FileError
 from mta_viz.version import VERSION
 from mta_viz.writing import write
 
@@ -27,7 +27,7 @@ LARGEST = 2**28  # bytes of the file
 
 
 class Form(NamedTuple, Generic[R]):
-    """How a result is written as JSON, and read again, to the last digit; ValueError or KeyError for none."""
+    """How a result is written as JSON, and read again, to the last digit."""
 
     to_data: Callable[[R], Any]
     from_data: Callable[[Any], R]
@@ -44,8 +44,8 @@ def form_of(kind: type[R]) -> Form[R]:
 class Kept(Generic[R]):
     """The results of the jobs of one measurement; without a file for this run alone."""
 
-    def __init__(self, file: Path | None, digest: str, form: Form[R]) -> None:
-        self.file, self.digest, self.form = file, digest, form
+    def __init__(self, file: Path | None, asked: str, form: Form[R]) -> None:
+        self.file, self.asked, self.form = file, asked, form
         self._jobs = {name: _Results(self, rows) for name, rows in self._read().items()}
         self._write_seldom = seldom(lambda job: self.write())
 
@@ -68,15 +68,17 @@ class Kept(Generic[R]):
         jobs = {
             name: [[at, to_data(result)] for at, result in job.items()] for name, job in self._jobs.items()
         }
-        write(self.file, json.dumps({"measurement": self.digest, "results": jobs}) + "\n")
+        text = json.dumps(jobs)
+        write(self.file, f"{_digest(self.asked, text)}\n{text}")
 
     def _read(self) -> dict[str, dict[int, R]]:
-        with suppress(MtaVizError, ValueError, KeyError, TypeError, AttributeError):
-            found = json.loads(door.read_text(self.file, LARGEST)) if self.file is not None else {}
-            from_data, jobs = self.form.from_data, found["results"].items()
-            if found["measurement"] == self.digest:
-                return {name: {int(at): from_data(row) for at, row in rows} for name, rows in jobs}
-        return {}
+        try:
+            digest, _, text = door.read_text(self.file, LARGEST).partition("\n") if self.file else ("",) * 3
+        except FileError:
+            return {}
+        jobs = json.loads(text) if digest == _digest(self.asked, text) else {}
+        from_data = self.form.from_data
+        return {name: {at: from_data(row) for at, row in rows} for name, rows in jobs.items()}
 
 
 class _Results(dict[int, R]):
@@ -100,8 +102,7 @@ def kept_beside(
         yield Kept(None, "", form)
         return
     weights = [(model.path and sha256(model.path), model.dtype, model.device.type) for model in models]
-    digest = hashlib.sha256(repr((VERSION, weights, asked)).encode("utf-8", "surrogatepass")).hexdigest()
-    kept = Kept(parts_of(out), digest, form)
+    kept = Kept(parts_of(out), repr((VERSION, weights, asked)), form)
     if len(kept):
         note(f"{len(kept)} results are in {kept.file} already and stay")
     try:
@@ -109,6 +110,10 @@ def kept_beside(
             yield kept
     finally:
         kept.write()
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def parts_of(out: Path) -> Path:

@@ -60,6 +60,21 @@ def _interrupted(*arguments):
     raise KeyboardInterrupt
 
 
+def test_several_models_have_a_report_each_in_a_folder(run, folder, small, tmp_path):
+    out = tmp_path / "reports"
+    answer = run("report", folder, small, "--prompt", PROMPT, "--out", out).json
+    files = [out / f"{path.name}.html" for path in (folder, small)]
+    assert [each["out"] for each in answer["reports"]] == list(map(str, files))
+    alone = tmp_path / "report.html"
+    one = run("report", small, "--prompt", PROMPT, "--out", alone).json
+    assert one["sections"] == answer["reports"][1]["sections"]
+    files[0].write_text("mine")
+    again = run("report", folder, small, "--prompt", PROMPT, "--out", out)
+    assert again.json["reports"] == [] and "2 reports are in" in again.err and files[0].read_text() == "mine"
+    refused = run("report", small, small, "--prompt", PROMPT, "--out", out)
+    assert_refused(refused, "is the name of several checkpoints")
+
+
 def test_what_cannot_be_is_refused_before_anything_runs(run, folder, tmp_path):
     assert_refused(run("report", folder, "--out", tmp_path / "report.txt"), "none of .html, .pdf")
     (tmp_path / "there.html").write_text("mine")

@@ -13,16 +13,26 @@ import torch
 from mta_viz.analysis.cause.effects import Effects
 from mta_viz.analysis.cause.shapley import shapley_values
 from mta_viz.analysis.cause.sweeps import measure_effects
+from mta_viz.analysis.labs import text
+from mta_viz.analysis.labs.conjunction import conjunction
+from mta_viz.analysis.labs.evaluation import evaluate_questions
+from mta_viz.analysis.labs.four_prompts import words_of, written_prompts
 from mta_viz.analysis.labs.sweep import Sweep, run_sweep
 from mta_viz.analysis.labs.task_samples import blocks_batches
+from mta_viz.analysis.labs.text import score_passages
+from mta_viz.cli import main
 from mta_viz.cli.flags import cluster
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.jobs import OfModel, spread
+from mta_viz.run.jobs import OfModel, gathered, spread
 from mta_viz.run.tracing import score
 from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tasks.questions import QuestionTask
 from tests.analysis.lab_models import byte_model
-from tests.tiny_models import TWO_HEADS, random_weights
+from tests.tiny_models import TWO_HEADS, random_weights, write_models
+
+CROSSED = "{A} saw the {B}. Did {A?} see the {B?}?"
+WORDS = "Alice, rabbit, Clara, weasel\n\nTom, cat, Joe, dog\n"
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +107,55 @@ def test_measurements_on_ray_are_those_of_one_process(model):
     bytes_model = byte_model()
     sweep = Sweep((1, 2), (300,), (0, 100), samples=3)
     assert repr(run_sweep(bytes_model, sweep)) == repr(run_sweep(bytes_model, sweep, on="ray"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_workers")
+def test_questions_passages_and_conjunctions_on_ray_are_those_of_one_process(monkeypatch):
+    model, task = byte_model(), QuestionTask("qa4", 0)
+    asked = [evaluate_questions(model, task, n=5, seed=3, on=on) for on in (None, "ray")]
+    assert asked[0] == asked[1] and len(asked[0].answers) == 5
+    monkeypatch.setattr(text, "CHUNK", 2)
+    passages = ["one two three", "", "a", "four five six seven", "eight nine"]
+    scored = [score_passages(model, passages, on=on) for on in (None, "ray")]
+    assert scored[0] == scored[1] and [part.number for part in scored[0].left_out] == [2, 3]
+    samples = written_prompts(model.tokenizer, CROSSED, "{A} saw the {B}", words_of(WORDS))
+    found = [conjunction(model, samples, on=on) for on in (None, "ray")]
+    assert found[0].values.keys() == found[1].values.keys() and found[0].n == 2
+    for measure, values in found[0].values.items():
+        assert torch.equal(values.nan_to_num(9), found[1].values[measure].nan_to_num(9))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_workers")
+def test_reports_on_ray_are_those_of_one_process(tmp_path, capsys):
+    models, prompt = write_models(tmp_path / "models"), ("--prompt", "abc", "--samples", "2")
+    paths = [str(models / name) for name in ("tiny-mta", "tiny-plain")]
+    for out, where in (("here", ()), ("there", ("--on", "ray"))):
+        assert main(["report", *paths, *prompt, "--out", str(tmp_path / out), *where]) == 0
+    capsys.readouterr()
+    for name in ("tiny-mta.html", "tiny-plain.html"):
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
+
+
+@dataclass
+class Doubling(OfModel):
+    """Says half-way through an item how far it is."""
+
+    model: HookedMTA
+
+    def __call__(self, item, progress=lambda share: None, /):
+        progress(0.5)
+        return 2 * item
+
+
+def test_gathered_results_come_in_order_with_those_there_are_and_how_far_it_is(model):
+    there, shares = {2: "there"}, []
+    found = list(gathered(Doubling(model), (3, 4, 5), kept=there, progress=shares.append))
+    assert found == [["there"], [6, "there"], [6, 8, "there"]]
+    assert there == {0: 6, 1: 8, 2: "there"}
+    assert shares == pytest.approx([1 / 2, 2 / 3, 5 / 6, 1])
+    assert list(gathered(Doubling(model), (3, 4, 5), kept=there)) == [[6, 8, "there"]]
 
 
 def test_without_ray_and_with_a_wrong_place_it_is_said_what_to_do(model, tmp_path, monkeypatch):

@@ -117,7 +117,7 @@ def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, mod
     fine(app)
     folder = models_folder / "tiny-plain-trained"
     assert process.read_training(folder).job.settings.steps == 2
-    while process.is_alive(folder):
+    while process.read_training(folder).alive:
         app.run()
         time.sleep(1)  # it needs the processors
     app.run()

@@ -4,8 +4,9 @@ Owns which task fits a model, and what a sample is in words; and all kernels of 
 each does where the tokens of a prompt or of such samples match.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jaxtyping import Int
@@ -21,7 +22,6 @@ from mta_viz.run.named_tasks import Series, series_of
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import Prompt, capture, tokenize
 from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
-from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.builtin import CharTokenizer
 
@@ -53,10 +53,7 @@ def series_batches(
     batches = []
     for part in batched(model, series.samples(tokenizer, samples, seed)):
         answers = tuple(sample.answer_ids for sample in part)
-
-        def right(greedy: Tensor, part: Sequence[NeedleSample] = part) -> list[bool]:
-            return judge(greedy, tokenizer, part)
-
+        right = partial(judge, tokenizer=tokenizer, samples=part)  # which a worker is sent
         batches.append(GoldBatch(with_answers(part), max(map(len, answers)) + 1, answers, right))
     return batches
 
@@ -68,12 +65,13 @@ def blocks_batches(model: HookedMTA, task: BlockTask, samples: int, seed: int) -
     for start, stop in parts(model, samples, task.n_tokens):
         ids = task.sample_range(start, stop, seed).tokens
         gold = ids[:, -task.n_answer :]
-
-        def right(greedy: Tensor, gold: Tensor = gold) -> list[bool]:
-            return (greedy[:, : gold.shape[1]].cpu() == gold).all(1).tolist()
-
-        batches.append(GoldBatch(ids, task.n_answer + 1, tuple(map(tuple, gold.tolist())), right))
+        answers = tuple(map(tuple, gold.tolist()))
+        batches.append(GoldBatch(ids, task.n_answer + 1, answers, partial(_equal, gold)))
     return batches
+
+
+def _equal(gold: Int[Tensor, "sample token"], greedy: Int[Tensor, "sample position"]) -> list[bool]:
+    return (greedy[:, : gold.shape[1]].cpu() == gold).all(1).tolist()
 
 
 def task_batches(

@@ -22,10 +22,14 @@ from mta_viz.exporting.saved import DAMAGED_ZIP
 from mta_viz.printed import printable, size_text
 from mta_viz.run.devices import resident_bytes
 from mta_viz.tokenizers import worker
-from mta_viz.ui.shell import cache, models, state, uploads, work
+from mta_viz.ui.shell import cache, models, ray_jobs, state, uploads, work
+from mta_viz.ui.shell.cache import ModelKey
 from mta_viz.ui.shell.models import VARIANTS
+from mta_viz.ui.shell.page import errors_as_messages
+from mta_viz.ui.shell.ray_jobs import RayJob
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import find_trainings
-from mta_viz.ui.shell.widgets import caption, picked, plain, window
+from mta_viz.ui.shell.widgets import caption, menu, picked, plain, window
 from mta_viz.ui.shell.work import Reader, Work
 
 TABLE, SEARCH = "models.table", "models.search"
@@ -150,11 +154,13 @@ LIST = "jobs"  # the key of the list, which holds whether it is open
 REFRESH = 2.0  # seconds
 
 
-def draw_jobs() -> None:
-    """The list, folded; while it is open it is drawn anew."""
+def draw_jobs(model: ModelKey | None) -> None:
+    """The list, folded; while it is open it is drawn anew. And what can be measured of `model` on Ray."""
     with st.popover("What runs", icon=":material/list:", key=LIST, on_change="rerun", width="stretch"):
         if state.widget_value(LIST):
             st.fragment(_draw, run_every=REFRESH)()
+            if model is not None and ray_jobs.there() and not uploads.read_only():
+                _draw_new(model)
 
 
 def _draw() -> None:
@@ -164,7 +170,10 @@ def _draw() -> None:
     trainings = [training for training in find_trainings(models.roots()) if training.alive]
     for training in trainings:
         caption(f"The training in {printable(training.folder.name)}, see the page Train")
-    if not running and not trainings:
+    away = [job for job in ray_jobs.found(model.path for model in models.found()) if job.alive or job.failed]
+    for measuring in away:
+        _draw_away(measuring)
+    if not running and not trainings and not away:
         caption("Nothing at the moment.")
     for words in tokenizer_lines():
         caption(words)
@@ -184,6 +193,34 @@ def _draw_job(job: Work, reader: Reader) -> None:
         st.markdown(work.progress_text(job) + plain(f" · {whose}, since {since}, {job.fraction:.0%}"))
         if own or left:
             st.button("Stop", key=f"jobs.stop.{id(job)}", on_click=job.stop)
+
+
+MEASURED = {"effects": "what a task loses without each kernel", "shapley": "what each kernel is worth"}
+TASKS = {"needle": "needles", "pairs": "pairs", "blocks": "blocks of letters"}
+KIND, TASK, ON = (
+    Setting(f"ray_{name}", usual, private=True)
+    for name, usual in (("measured", "effects"), ("task", "needle"), ("on", "ray"))
+)
+
+
+def _draw_away(job: RayJob) -> None:
+    """A job on Ray: how far it is, or why it ended, in its own words; whoever sees it may stop it."""
+    what, name = MEASURED[job.job.measured], printable(job.folder.name)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        caption(f"On Ray, {what}, {name}, {TASKS[job.job.task]}: {printable(job.words) or 'starting'}")
+        if job.alive:
+            st.button("Stop", key=f"ray.stop.{job.folder}", on_click=ray_jobs.stop, args=(job,))
+
+
+def _draw_new(model: ModelKey) -> None:
+    """The form of another."""
+    with st.expander("Measure on Ray", icon=":material/hub:"), errors_as_messages():
+        measured, task = menu("Measure", MEASURED, KIND), menu("Task", TASKS, TASK)
+        help = "ray: this machine's, which is started where there is none; or a cluster's ray://HOST:PORT"
+        on = st.text_input("Where", help=help, **ON.widget())
+        caption("The result lies beside the weights, and the pages show it when it is there.")
+        if st.button("Start", key="ray.start", type="primary"):
+            ray_jobs.start(model, measured, task, on)
 
 
 MARKS = {"ok": ":material/check:", "note": ":material/info:", "wrong": ":material/error:"}

@@ -1,39 +1,25 @@
 """Finetunings as processes: started, stopped, gone on with and found again by their folder.
 
-The app trains nothing itself: it runs the command that stands on the page. The process holds a lock on its
-log for as long as it lives, whatever becomes of the app, so that a folder tells whether its training runs.
+The app trains nothing itself: it runs the command that stands on the page, as `processes` does.
 """
 
 import json
-import os
 import shlex
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import mta_viz
 from mta_viz.analysis.kernels import finetuning
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable
-from mta_viz.ui.shell.uploads import READ_ONLY, read_only
+from mta_viz.ui.shell.processes import check_may_start, interrupt, is_alive, last_lines, start_command
 from mta_viz.writing import refusals, write
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
-
 FORMAT = "mta_viz training 1"
-LOG_END = 4096  # bytes of the log's end that are looked at
 WORDS = 4  # lines of it that are shown
-LOCK_TRIES = 10
 DEPTH = 2  # folders below a root, as models are looked for
 Trained = Literal["kernels", "kernels+norms"]
 
@@ -120,16 +106,12 @@ def start(settings: Settings, out: Path, *, resume: bool = False) -> Training:
 
     Raises MtaVizError for a folder that is taken or cannot be made, and for one whose training runs.
     """
-    if read_only():
-        raise MtaVizError(READ_ONLY)
+    check_may_start()
     if not resume:
         _make_folder(out)
-    log = out / finetuning.LOG_FILE
-    with refusals(log), log.open("ab" if resume else "wb") as written:
-        if not _lock(written.fileno(), exclusive=True):
-            raise MtaVizError(f"a training runs in {printable(out)} already; wait for it, or stop it")
-        process = _spawn([*settings.flags(out), *(["--resume"] if resume else [])], written.fileno())
-    job = {"format": FORMAT, **asdict(Job(settings, process.pid))}
+    flags = [*settings.flags(out), *(["--resume"] if resume else [])]
+    pid = start_command(flags, out / finetuning.LOG_FILE, go_on=resume)
+    job = {"format": FORMAT, **asdict(Job(settings, pid))}
     write(out / finetuning.JOB_FILE, json.dumps(job, indent=1) + "\n")
     return read_training(out)
 
@@ -143,56 +125,9 @@ def _make_folder(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
 
 
-# As `python -m mta_viz`; an app started in the background ignores SIGINT, which its children inherit.
-_START = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from mta_viz.__main__ import main; sys.exit(main())"
-)
-
-
-def _spawn(arguments: Sequence[str], log: int) -> "subprocess.Popen[bytes]":
-    """In a session of its own, so that neither Ctrl-C in the app's terminal nor its end reaches it."""
-    root = str(Path(mta_viz.__file__).parents[1])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    return subprocess.Popen(
-        [sys.executable, "-c", _START, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=log,
-        env=os.environ | {"PYTHONPATH": path},
-        start_new_session=True,
-    )
-
-
 def stop(training: Training) -> None:
     """Have its process save its state and end, as Ctrl-C does."""
-    if is_alive(training.folder):
-        os.kill(training.job.pid, signal.SIGINT)
-
-
-def is_alive(folder: Path) -> bool:
-    """Whether the process that writes the log in a folder lives: it holds the log's lock."""
-    try:
-        with door.opened(folder / finetuning.LOG_FILE) as log:
-            return not _lock(log.fileno(), exclusive=False)
-    except MtaVizError:
-        return False
-
-
-def _lock(file: int, *, exclusive: bool) -> bool:
-    """Take the lock of an open file, whether that is possible; it goes when all have closed the file.
-
-    Who only looks shares it, for a moment: whoever starts a process waits that long.
-    """
-    if fcntl is None:
-        raise MtaVizError("this system has no locks of files; run the command in a terminal")
-    for _ in range(LOCK_TRIES if exclusive else 1):
-        try:
-            fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(0.02)
-    return False
+    interrupt(training.folder / finetuning.LOG_FILE, training.job.pid)
 
 
 def read_training(folder: Path) -> Training:
@@ -202,21 +137,15 @@ def read_training(folder: Path) -> Training:
     for name, path in (("base", job.settings.base), ("corpus", job.settings.corpus)):
         if path is not None and not Path(path).is_absolute():  # it could be taken for a flag
             raise MtaVizError(f"{printable(file)} names {name} by no whole path; it is not used")
-    alive = is_alive(folder)  # before the rest is read: what ends meanwhile has written it
+    log = folder / finetuning.LOG_FILE
+    alive = is_alive(log)  # before the rest is read: what ends meanwhile has written it
     run = finetuning.read_finetuning(folder) if door.is_there(folder / finetuning.PROGRESS_FILE) else None
-    return Training(folder, job, alive, run, _last_words(folder / finetuning.LOG_FILE))
+    return Training(folder, job, alive, run, _last_words(log))
 
 
 def _last_words(log: Path) -> tuple[str, ...]:
     """The last lines, without those that count steps."""
-    try:
-        with door.opened(log) as file:
-            file.seek(max(door.size(log) - LOG_END, 0))
-            text = file.read(LOG_END).decode("utf-8", "replace")
-    except MtaVizError:
-        return ()
-    lines = (line.strip() for line in text.splitlines())
-    return tuple(line for line in lines if line and not line.startswith(("step ", "evaluating ")))[-WORDS:]
+    return tuple(line for line in last_lines(log) if not line.startswith(("step ", "evaluating ")))[-WORDS:]
 
 
 def find_trainings(roots: Sequence[Path]) -> Iterator[Training]:

@@ -57,7 +57,7 @@ def _form(path: str) -> None:
     from mta_viz.ui.shell import machine
     from mta_viz.ui.shell.cache import ModelKey
 
-    machine._draw_new(ModelKey(path, 0, "cpu", "float32"))
+    machine._draw_new(ModelKey(path, 0, "cpu", "float32"), "blocks")
     machine._draw()
 
 
@@ -67,7 +67,6 @@ def test_the_form_starts_one_and_the_list_says_how_it_ended(
     monkeypatch.setenv("MTA_VIZ_MODELS", str(Path(model.path).parent))
     app = AppTest.from_function(_form, args=(model.path,), default_timeout=60).run()
     app.text_input[0].set_value("nowhere").run()
-    app.selectbox[1].set_value("blocks").run()
     app.button(key="ray.start").click().run()
     assert not app.exception and ended(model).job.task == "blocks"
     app.run()

@@ -154,13 +154,14 @@ LIST = "jobs"  # the key of the list, which holds whether it is open
 REFRESH = 2.0  # seconds
 
 
-def draw_jobs(model: ModelKey | None) -> None:
-    """The list, folded; while it is open it is drawn anew. And what can be measured of `model` on Ray."""
+def draw_jobs(found: Found | None, model: ModelKey | None) -> None:
+    """The list, folded; while it is open it is drawn anew; below it what can be measured on Ray."""
     with st.popover("What runs", icon=":material/list:", key=LIST, on_change="rerun", width="stretch"):
         if state.widget_value(LIST):
             st.fragment(_draw, run_every=REFRESH)()
             if model is not None and ray_jobs.there() and not uploads.read_only():
-                _draw_new(model)
+                letters = found and found.summary and found.summary.tokenizer_name == "char"
+                _draw_new(model, "blocks" if letters else "needle")
 
 
 def _draw() -> None:
@@ -212,10 +213,10 @@ def _draw_away(job: RayJob) -> None:
             st.button("Stop", key=f"ray.stop.{job.folder}", on_click=ray_jobs.stop, args=(job,))
 
 
-def _draw_new(model: ModelKey) -> None:
-    """The form of another."""
+def _draw_new(model: ModelKey, usual: ray_jobs.Task) -> None:
+    """The form of another, at first on the task that fits."""
     with st.expander("Measure on Ray", icon=":material/hub:"), errors_as_messages():
-        measured, task = menu("Measure", MEASURED, KIND), menu("Task", TASKS, TASK)
+        measured, task = menu("Measure", MEASURED, KIND), menu("Task", TASKS, TASK, default=usual)
         help = "ray: this machine's, which is started where there is none; or a cluster's ray://HOST:PORT"
         on = st.text_input("Where", help=help, **ON.widget())
         caption("The result lies beside the weights, and the pages show it when it is there.")

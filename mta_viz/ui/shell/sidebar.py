@@ -104,7 +104,7 @@ def draw_sidebar() -> Request:
         draw_interventions(NUMBERING.value)
         state.session().link.prompt = link.parameters(request.run.prompt if request.run else None)
         request.settings = st.expander("Settings", icon=":material/tune:")
-        draw_jobs(request.model)
+        draw_jobs(request.found, request.model)
         request.check = st.container()
     return request
 

@@ -168,11 +168,11 @@ def open_prompt(arguments: Namespace) -> "tuple[HookedMTA, Tokens]":
 
 def as_chat(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
     """A text in the model's chat template; what the model sees goes to stderr. PromptError for token ids."""
-    from mta_viz.tokenizers.chat import chat_prompt
+    from mta_viz.run.tracing import chat
 
-    if not isinstance(prompt, str) or model.source is None:
+    if not isinstance(prompt, str):
         raise PromptError("--chat needs --prompt TEXT: token ids are taken as they are")
-    tokens = chat_prompt(model.tokenizer, model.source.path, prompt)
+    tokens = chat(model, prompt)
     note(f"the model sees {''.join(tokens.pieces)}")
     return tokens
 

@@ -44,6 +44,7 @@ from mta_viz.run.devices import (
 from mta_viz.run.placing import first_device, placed
 from mta_viz.run.trace import Trace, check_unhooked
 from mta_viz.tokenizers.base import Tokens, tokens_from_ids
+from mta_viz.tokenizers.chat import chat_prompt
 
 T = TypeVar("T")
 Progress = Callable[[float], None]
@@ -139,6 +140,17 @@ def tokenize(model: HookedMTA, prompt: Prompt) -> Tokens:
     ids = prompt.ids if isinstance(prompt, Tokens) else prompt
     checked = tokens_from_ids(ids, vocab_size=model.config.vocab_size, tokenizer=model.tokenizer)
     return prompt if isinstance(prompt, Tokens) else checked
+
+
+def chat(model: HookedMTA, message: str) -> Tokens:
+    """A user's message in the model's chat template, up to where the model answers: a prompt for `capture`.
+
+    The template is that of the model's folder or GGUF file, of an adapter its base's; the ids are those that
+    `transformers` gives. Raises PromptError for a model without one, or one that cannot be rendered.
+    """
+    if model.source is None or model.tokenizer is None:
+        raise PromptError("a chat template needs a model read from its folder, with its tokenizer")
+    return chat_prompt(model.tokenizer, model.source.base or model.source.path, message)
 
 
 def run_hooks(model: HookedMTA, prompt: Prompt, names: Sequence[str]) -> dict[str, Tensor]:

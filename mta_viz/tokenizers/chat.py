@@ -16,34 +16,51 @@ from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer, Tokens, tokens_from_ids
 from mta_viz.tokenizers.loading import settings_beside, token_text
 
+KIND = "huggingface"  # of the tokenizers that read a template's special tokens
 TEMPLATE = "chat_template.jinja"
 _PROGRAM = Path(__file__).with_name("chat_rendering.py")
 _SECONDS = 10.0  # on the clock, beside the program's own limit of processor time
+_AS_IT_IS = "give the prompt as it is"
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
-def chat_prompt(tokenizer: Tokenizer | None, folder: Path, prompt: str) -> Tokens:
+def chat_prompt(tokenizer: Tokenizer, folder: Path, prompt: str) -> Tokens:
     """The prompt as a user's message in the template of the model in `folder`, up to where it answers.
 
     The ids are those that `transformers` gives; their text is what the model sees, but for a BOS that the
-    tokenizer adds itself. Raises PromptError for a model without template, or one that cannot be rendered.
+    tokenizer adds itself, and None where the template leaves that BOS out. Raises as `chat_text`.
     """
-    if tokenizer is None or tokenizer.kind != "huggingface":
+    text, ids = chat_text(tokenizer, folder, prompt)
+    shown = tokenizer.encode(text)
+    if shown.ids == ids:
+        return shown
+    return tokens_from_ids(ids, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer)
+
+
+def chat_text(tokenizer: Tokenizer, folder: Path, prompt: str) -> tuple[str, tuple[int, ...]]:
+    """The same as a text to be typed, without a BOS that the tokenizer adds itself, and the ids it is for.
+
+    Raises PromptError for a model without template, or one that cannot be rendered.
+    """
+    if tokenizer.kind != KIND:
         raise PromptError(
             "a chat template needs the tokenizer.json of a Hugging Face folder, or such a vocabulary in a "
-            "GGUF file; leave --chat out"
+            f"GGUF file; {_AS_IT_IS}"
         )
     settings = settings_beside(folder)
+    template = chat_template(folder, settings)
+    if template is None:
+        raise PromptError(
+            f"the model has no chat template: neither {TEMPLATE} nor one in tokenizer_config.json or "
+            f"in its GGUF file; {_AS_IT_IS}"
+        )
     named = {name: token_text(settings.get(name)) for name in _TOKENS}
     message = {"role": "user", "content": prompt}
     variables = {"messages": [message], "add_generation_prompt": True, "tools": None, "documents": None}
-    text = render(_template(folder, settings), variables | {k: v for k, v in named.items() if v is not None})
+    text = render(template, variables | {k: v for k, v in named.items() if v is not None})
     begins = tokenizer.bos_id is not None
-    whole = tokenizer.encode(text).ids[int(begins) :]
-    shown = tokenizer.encode(text.removeprefix(named["bos_token"] or "") if begins else text)
-    if shown.ids == whole:
-        return shown
-    return tokens_from_ids(whole, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer)
+    ids = tokenizer.encode(text).ids[int(begins) :]
+    return text.removeprefix(named["bos_token"] or "") if begins else text, ids
 
 
 def render(template: str, variables: Mapping[str, Any]) -> str:
@@ -62,23 +79,21 @@ def render(template: str, variables: Mapping[str, Any]) -> str:
 
 
 def _refused(reason: str) -> PromptError:
-    return PromptError(f"the model's chat template cannot be used: {reason[:300]}; leave --chat out")
+    return PromptError(f"the model's chat template cannot be used: {reason[:300]}; {_AS_IT_IS}")
 
 
-def _template(folder: Path, settings: Mapping[str, Any]) -> str:
-    """chat_template.jinja, or the one (or the default of several) in tokenizer_config.json."""
+def chat_template(folder: Path, settings: Mapping[str, Any] | None = None) -> str | None:
+    """chat_template.jinja, or the one (or the default of several) in tokenizer_config.json; None for none.
+
+    `folder` may be a GGUF file; `settings`: what `settings_beside` says of it, where that was read already.
+    """
     try:
         return door.read_text(folder / TEMPLATE, door.MIB)
     except FileError as error:
         if not error.missing:
             raise
-    template = settings.get("chat_template")
+    template = (settings_beside(folder) if settings is None else settings).get("chat_template")
     if isinstance(template, list):
         named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = named.get("default")
-    if not isinstance(template, str):
-        raise PromptError(
-            f"the model has no chat template: neither {TEMPLATE} nor one in tokenizer_config.json or "
-            "in its GGUF file; leave --chat out"
-        )
-    return template
+    return template if isinstance(template, str) else None

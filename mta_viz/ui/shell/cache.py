@@ -21,9 +21,10 @@ from mta_viz.checkpoint.locate import adapter_file, locate, sha256
 from mta_viz.checkpoint.reading import Discovery, find_checkpoints, read_summary
 from mta_viz.checkpoint.relatives import checked_base, find_base, missing_base
 from mta_viz.checkpoint.types import Summary
-from mta_viz.errors import CheckpointError
+from mta_viz.errors import CheckpointError, FileError
 from mta_viz.model.turns import TICK, tell
 from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.tokenizers.chat import chat_template
 from mta_viz.tokenizers.loading import load_tokenizer
 
 T = TypeVar("T")
@@ -193,6 +194,16 @@ def digest(key: ModelKey) -> str:
 def weights_digest(folder: str, changed: int) -> str:
     """The sha256 of the weights in a folder, read once for each state of its files."""
     return sha256(folder)
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def chat_place(path: str, changed: int) -> Path | None:
+    """Where the chat template of the model at `path` is, None without one; looked at again once `changed`."""
+    place = locate(Path(path)).folder
+    try:
+        return None if chat_template(place) is None else place
+    except FileError:
+        return place  # rendering it will say what is wrong
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

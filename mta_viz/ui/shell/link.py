@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Literal
 
 import streamlit as st
@@ -185,11 +186,25 @@ class PromptLink:
     weights: str = ""
 
 
+@dataclass(frozen=True)
+class Chat:
+    """A message, and where the template is that it was put into; `note`: what is to be said of that.
+
+    `problem`: why it could not be put into the template.
+    """
+
+    message: str
+    place: Path
+    note: str = ""
+    problem: str = ""
+
+
 @dataclass
 class Box:
     """What the prompt's box holds (`text` is None before the first example), and what was asked to be run.
 
-    `last`: by a model's path, the last prompt it was asked to run that it can take.
+    `last`: by a model's path, the last prompt it was asked to run that it can take. `chat`: the last
+    message that was to be put into a chat template.
     """
 
     text: str | None = None
@@ -197,9 +212,11 @@ class Box:
     kind: Literal["text", "ids"] = "text"
     run: Prompt | None = None
     last: dict[str, Prompt] = field(default_factory=dict)
+    chat: Chat | None = None
 
     def ask(self, prompt: Prompt) -> None:
         """Put a prompt into its box and have it run, however long it is."""
+        self.chat = None
         if isinstance(prompt, str):
             self.text = prompt
         else:

@@ -19,10 +19,11 @@ from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable
 from mta_viz.run.devices import multiply_adds
 from mta_viz.tokenizers.base import Tokenizer, Tokens, ids_from_text, tokens_from_ids
+from mta_viz.tokenizers.chat import KIND, chat_text
 from mta_viz.tokenizers.loading import keep_given
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
-from mta_viz.ui.shell.link import Box, Prompt, fitting, prompt_for
+from mta_viz.ui.shell.link import Box, Chat, Prompt, fitting, prompt_for
 from mta_viz.ui.shell.machine import draw_doctor, draw_jobs, draw_models
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
@@ -215,12 +216,12 @@ def _draw_prompt(request: Request, model: ModelKey) -> None:
     else:
         if before := getattr(tokenizer, "given_before", None):
             caption(f"With the tokenizer given for this model before: {printable(before.name)}")
-        _draw_text(request, tokenizer)
+        _draw_text(request, model, tokenizer)
     request.estimate = st.empty()
     request.button = st.empty()
 
 
-def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
+def _draw_text(request: Request, model: ModelKey, tokenizer: Tokenizer) -> None:
     box, nothing = state.part(Box), "Type something, or choose an example."
     text = prompt_for(tokenizer, box.text, request.summary.config.n_ctx)
     if box.text != text:  # first visit, or a model for which the example means nothing
@@ -231,7 +232,44 @@ def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
         for example in fitting(tokenizer):
             name, key = plain(example.name), f"example.{example.name}"
             st.button(name, key=key, width="stretch", on_click=_use_example, args=(example.text,))
+    _draw_chat(model, tokenizer)
     _want(request, text, nothing, str, tokenizer.encode)
+
+
+def _draw_chat(model: ModelKey, tokenizer: Tokenizer) -> None:
+    """A switch that puts the text into the model's chat template and takes it out again; none without one."""
+    box, place = state.part(Box), cache.chat_place(model.base or model.path, model.changed)
+    if tokenizer.kind != KIND or place is None:
+        return
+    chat = box.chat if box.text and box.chat and box.chat.place == place else None
+    on = chat is not None and not chat.problem
+    key = state.borrow("chat", on)
+    put = state.on_choice(key, partial(_put_chat, tokenizer, place))
+    help = (
+        "Puts the text into the model's own chat template, as a user's message. What is in the box then is "
+        "what the model sees, special tokens and all, and can be edited. Off: your message again."
+    )
+    st.toggle("Chat template", on, key=key, on_change=put, help=help)
+    if chat is not None and chat.problem:
+        st.error(plain(chat.problem))
+    elif chat is not None and chat.note:
+        caption(chat.note)
+
+
+def _put_chat(tokenizer: Tokenizer, place: Path, on: bool) -> None:
+    box = state.part(Box)
+    message = box.text or ""
+    if not on:
+        box.text, box.chat = box.chat.message if box.chat else message, None
+        return
+    try:
+        box.text, ids = chat_text(tokenizer, place, message)
+        begun, note = tokenizer.encode(box.text), ""
+        if begun.ids != ids:
+            note = f"{begun.pieces[0]} stands before it, as before every text; the template leaves it out."
+        box.chat = Chat(message, place, note)
+    except MtaVizError as error:
+        box.chat = Chat(message, place, problem=str(error))
 
 
 def _use_example(text: str) -> None:

@@ -29,7 +29,11 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--pairs", type=two_sizes, metavar="3x3", help="names x cities of the task pairs (default 3x3)")
     add("--lengths", type=number_list, metavar="N,N", help="of the prompts in tokens, one of them a step")
     add("--batch-size", type=positive, help=f"prompts a step (default {usual['batch_size']})")
-    add("--corpus", metavar="DIR", help="folder of plain-text files (default: the project's grammar)")
+    add(
+        "--corpus",
+        metavar="PATH",
+        help="a plain-text file or a folder of such (default: the project's grammar)",
+    )
     about = "the corpus's own words (text, default), the base's predictions on them (base), or nothing"
     add("--keep", choices=KEPT, help=f"what the model is held to beside the task: {about}")
     add("--keep-weight", type=float, help="of that loss beside the task's (default 1)")

@@ -80,13 +80,13 @@ class SentenceTable:
 
 
 def read_books(folder: Path) -> tuple[Book, ...]:
-    """Every `*.txt` of a folder, by name. Raises `MtaVizError` when there is none or one is empty."""
-    files = sorted(folder.glob("*.txt")) if folder.is_dir() else []
+    """Every `*.txt` of a folder, by name, or one file. `MtaVizError` when there is none or one is empty."""
+    files = [folder] if folder.is_file() else sorted(folder.glob("*.txt"))
     if not files:
-        state = "is not a folder" if not folder.is_dir() else "holds no .txt file"
+        state = "is neither a folder nor a file" if not folder.is_dir() else "holds no .txt file"
         raise MtaVizError(
-            f"The corpus {folder} {state}. Give --corpus a folder of plain-text books (*.txt), "
-            "for example from Project Gutenberg."
+            f"The corpus {folder} {state}. Give a plain-text file, or a folder of such (*.txt): books from "
+            "Project Gutenberg, for example."
         )
     return tuple(_read_book(file) for file in files)
 
@@ -101,7 +101,8 @@ def _read_book(file: Path) -> Book:
     paragraphs = [tuple(split_sentences(block)) for block in blocks if block.strip()]
     if len(paragraphs) < 2:
         raise MtaVizError(
-            f"{file} holds {len(paragraphs)} paragraphs; at least 2 are needed to hold one out."
+            f"{file} holds {len(paragraphs)} paragraphs (an empty line ends one); at least 2 are needed to "
+            "hold one out."
         )
     # the last paragraphs, which hold about HELD_OUT_SHARE of the characters; at least one
     sizes = [sum(map(len, paragraph)) for paragraph in paragraphs]

@@ -378,7 +378,7 @@ def with_kernels(base: Path, tmp_path: Path) -> Path:
         ({"task": "nowhere.jsonl"}, "nowhere.jsonl is missing"),
         ({"train": "some"}, "train is 'some'; expected kernels, kernels"),
         ({"keep": "all"}, "keep is 'all'; expected text, base, none"),
-        ({"corpus": "nowhere"}, "The corpus nowhere is not a folder"),
+        ({"corpus": "nowhere"}, "The corpus nowhere is neither a folder nor a file"),
         ({"lengths": (20,)}, "more than the length 20"),
         ({"max_seconds": 0.0}, "max_seconds is 0.0; expected a number of seconds above 0"),
         ({"train": "all", "dtype": "bfloat16"}, "trained in bfloat16 on a GPU alone; take float32 on cpu"),

@@ -275,7 +275,7 @@ def test_kernels_can_be_kept_to_some_layers(tmp_path):
 
 
 def test_bad_input_is_refused_before_any_work(tmp_path, corpus):
-    with pytest.raises(MtaVizError, match="is not a folder"):
+    with pytest.raises(MtaVizError, match="is neither a folder nor a file"):
         train_needle(TINY, tmp_path / "none", tmp_path / "out")
     (tmp_path / "empty").mkdir()
     with pytest.raises(MtaVizError, match=r"holds no \.txt file"):

@@ -1,7 +1,5 @@
 """The switch beside the prompt: a message in the model's chat template, which is then the prompt itself."""
 
-import json
-
 import pytest
 
 from mta_viz.ui.shell.cache import discovery

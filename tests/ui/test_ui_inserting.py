@@ -11,7 +11,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.ui.kernels.inserting import Last
 from mta_viz.ui.shell.cache import discovery
 from tests.tiny_models import config, write_models
-from tests.ui.driver import address_of, app_at, charts, fine, part_of, said, session_of
+from tests.ui.driver import address_of, app_at, borrowed, charts, fine, part_of, said, session_of
 
 KERNELS = "pages/kernels.py"
 MTA = MTAOptions(pre_kernel=(6, 11), mta_layers=(1,))
@@ -52,18 +52,29 @@ def test_kernels_are_inserted_and_the_adapter_opened(folder):
     fine(app)
     assert "insert them at the identity" in said(app)
     app.button(key="insert.open").click().run()
-    assert app.multiselect(key="insert.layers").value == [2]  # every fourth layer from 2
+    assert app.multiselect(key="insert.layers").value == [1, 2]  # the lower half of a shallow model
     app.multiselect(key="insert.layers").set_value([1, 3])
     app.selectbox(key="insert.mixing").set_value("pre")
     app.selectbox(key="insert.root").set_value(folder)
     press_insert(app)
-    assert "the same, bit for bit" in said(app)
-    assert f"finetune {folder / 'tiny-plain'} --layers 1,3 --kernel 6x11" in said(app)
+    fine(app)
+    assert "the same, bit for bit" in said(app) and "needs code of your own" in said(app)
     written = part_of(app, Last).written
     assert written.folder == folder / "tiny-plain-inserted" and written.change.largest == 0
     adapter = read_adapter(written.folder / ADAPTER)
     assert adapter.about.options == MTAOptions(pre_kernel=(6, 11), mta_layers=(1, 3), head_pre=True)
     assert adapter.about.base.name == "tiny-plain"
+
+
+def test_the_form_of_the_train_page_opens_filled_with_what_was_inserted(folder):
+    write(folder / "mine" / ADAPTER, sha256(folder / "tiny-plain"))
+    app = open_at("mine", "pages/train.py")
+    assert "mine is none: it has its own already (MTA)" in said(app)
+    app.button(key="train.base").click().run()
+    assert not app.exception
+    assert session_of(app).selection.checkpoint == "tiny-plain"
+    assert borrowed(app.multiselect, "train_layers").value == [1]
+    assert [borrowed(app.number_input, f"train_{name}").value for name in ("queries", "keys")] == [6, 11]
 
 
 def test_what_cannot_be_inserted_is_said_in_the_dialog(folder):

@@ -9,9 +9,10 @@ import pytest
 
 from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
 from mta_viz.config import MTAOptions
+from mta_viz.ui.kernels.inserting import usual_layers
 from mta_viz.ui.shell import trainings as process
 from mta_viz.ui.shell.trainings import Settings, Training
-from mta_viz.ui.train.form import Estimate, estimate_words, trained_layers
+from mta_viz.ui.train.form import Estimate, estimate_words
 from mta_viz.ui.train.view import result_words, state_words, usual
 from tests.plots.test_finetuning_figure import DONE, RUNNING
 from tests.tiny_models import config
@@ -89,7 +90,7 @@ def test_a_running_training_is_shown_first_then_the_newest_of_the_base() -> None
 def test_every_fourth_layer_is_trained_or_the_lower_half_of_a_shallow_model(
     n: int, layers: list[int]
 ) -> None:
-    assert trained_layers(replace(config(MTAOptions(), 258), n_layers=n)) == layers
+    assert usual_layers(replace(config(MTAOptions(), 258), n_layers=n)) == layers
 
 
 def test_the_form_is_filled_and_shows_the_command(open_app, models_folder):
@@ -108,7 +109,7 @@ def test_what_cannot_be_trained_is_said_in_one_sentence(open_app):
     app = open_app("tiny-plain", "Hello", PAGE)  # four facts do not fit in 128 tokens of single bytes
     assert app.error and not app.exception
     app.text_input(key="widget.train_corpus").set_value("/nowhere").run()
-    assert "corpus /nowhere is no folder" in said(app)
+    assert "there is no text at /nowhere" in said(app)
 
 
 def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, models_folder):

@@ -1,11 +1,11 @@
 """Insert kernels into a plain model: the dialog of the Kernels page, which writes an adapter and opens it.
 
-The model that is shown is never changed. What is inserted is the identity; training is a command's business.
+The model that is shown is never changed. What is inserted is the identity; such kernels are trained on the
+Train page, whose form opens filled.
 """
 
 import os
 import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ import streamlit as st
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER
-from mta_viz.config import ModelConfig
+from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError
 from mta_viz.model.editing import insert_mta
 from mta_viz.printed import printable
 from mta_viz.run.scoring import LogitChange, logit_change, write_inserted
 from mta_viz.ui.shell import cache, models, state
 from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, layer_label, plain, window
 from mta_viz.writing import refusals
 
@@ -28,6 +29,11 @@ PLACES = {"pre": "before the softmax", "post": "after the softmax", "both": "bot
 MIXINGS = {"none": "none", **PLACES}
 GATES = {"none": "none", "1d": "one a head", "dd": "one an element of its output"}
 FIRST, EVERY, SIZE = 2, 4, (6, 11)  # in layers 2, 6, 10 ...
+FEW_LAYERS = 2
+# of the Train page: what its form asks for, and the training that is shown, "" for the form of a new one
+LAYERS = Setting[Any]("train_layers", [])
+QUERIES, KEYS = Setting("train_queries", SIZE[0]), Setting("train_keys", SIZE[1])
+TRAINING = Setting("training", "", private=True)
 LARGEST_SIZE = 63
 MOST_NUMBERED = 1000
 NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
@@ -43,11 +49,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Written:
-    """An adapter that was written: into what, where, and what came of it."""
+    """An adapter that was written: where, the model that it makes, and what came of it."""
 
-    model: str
     folder: Path
-    wanted: Wanted
+    config: ModelConfig
     change: LogitChange
 
 
@@ -112,9 +117,10 @@ def _draw_wanted(config: ModelConfig, numbering: int) -> Wanted:
 
 
 def usual_layers(config: ModelConfig) -> list[int]:
-    """Those that get kernels if nothing is chosen: every fourth."""
-    layers = range(config.n_layers)
-    return list(layers[FIRST::EVERY]) or list(layers[-1:])
+    """Those that get kernels if nothing is chosen: every fourth; of a shallow model its lower half."""
+    layers = list(range(config.n_layers))
+    usual = layers[FIRST::EVERY]
+    return usual if len(usual) > FEW_LAYERS else layers[1 : config.n_layers // 2 + 1] or layers
 
 
 def _draw_more(config: ModelConfig) -> dict[str, Any]:
@@ -171,11 +177,12 @@ def _write(page: Page, wanted: Wanted, folder: Path) -> Written:
     with refusals(folder):
         folder.mkdir()
     write_inserted(folder / ADAPTER, base, inserted)
-    return Written(page.model_key.path, folder, wanted, logit_change(base, inserted))
+    cache.discovery.clear()
+    return Written(folder, inserted.config, logit_change(base, inserted))
 
 
 def _draw_written(written: Written) -> None:
-    """What came of it, the way to it, and the command that trains the same."""
+    """What came of it, the way to it, and to the form that trains the same."""
     change = written.change
     if change.largest:
         words = f"Logits of a short prompt changed by up to {change.largest:.2g} of {change.scale:.2g}"
@@ -183,24 +190,26 @@ def _draw_written(written: Written) -> None:
     else:
         st.info("Logits of a short prompt are the same, bit for bit.")
     caption(f"Written: {printable(written.folder / ADAPTER)}")
-    if st.button("Open it", type="primary", key="insert.show"):
-        open_adapter(written.folder)
-        st.rerun()  # the whole page: the dialog closes
-    st.markdown("**Train it**")
-    caption("The command inserts the same kernels and trains them; with a GPU this takes minutes.")
-    st.code(train_command(written), language=None, wrap_lines=True)
-    arguments = written.wanted.arguments
-    if any(arguments[name] for name in ("post", "head_pre", "head_post", "gate", "group_norm")):
-        caption("It trains kernels before the softmax only; the rest of this adapter needs code of your own.")
+    with st.container(horizontal=True):
+        if st.button("Open it", type="primary", key="insert.show"):
+            open_adapter(written.folder)
+            st.rerun()  # the whole page: the dialog closes
+        if st.button("Train such kernels", key="insert.train", icon=":material/model_training:"):
+            train_such(written.config)
+    mta = written.config.mta
+    if mta != MTAOptions(pre_kernel=mta.pre_kernel, mta_layers=mta.mta_layers):
+        caption("Kernels before the softmax are trained; the rest of this adapter needs code of your own.")
 
 
-def train_command(written: Written) -> str:
-    """What to type to train kernels of that size in those layers."""
-    layers = ",".join(map(str, written.wanted.layers))
-    c_q, c_k = written.wanted.arguments["kernel"] or SIZE
-    out = shlex.quote(f"{written.folder}-trained")
-    words = f"python -m mta_viz finetune {shlex.quote(written.model)} --layers {layers}"
-    return f"{words} --kernel {c_q}x{c_k} --task pairs --out {out}"
+def train_such(config: ModelConfig) -> None:
+    """Go to the form of the Train page, filled with the layers and the size of a model's kernels."""
+    size = config.mta.pre_kernel or config.mta.post_kernel or SIZE
+    shapes = map(config.kernels, range(config.n_layers))
+    LAYERS.put([layer for layer, there in enumerate(shapes) if there.pre or there.post])
+    QUERIES.put(size[0])
+    KEYS.put(size[1])
+    TRAINING.put("")
+    st.switch_page("pages/train.py")
 
 
 def open_adapter(folder: Path, **selection: Any) -> None:

@@ -18,7 +18,15 @@ from mta_viz.run.named_tasks import read_task
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import HELD_OUT, NeedleTask, PairsTask
-from mta_viz.ui.kernels.inserting import LARGEST_SIZE, SIZE, check_name, pick_folder, usual_layers
+from mta_viz.ui.kernels.inserting import (
+    KEYS,
+    LARGEST_SIZE,
+    LAYERS,
+    QUERIES,
+    check_name,
+    pick_folder,
+    usual_layers,
+)
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import Settings, Trained, command
@@ -32,15 +40,13 @@ ABOUT = {
     "names a person and a city, and one word alone is not enough. The paper made kernels for such questions.",
     "needle": "A few sentences such as “The magic number of Oslo is 12.” hidden in text; the question names "
     "one city.",
-    "text": "The corpus alone: the next token everywhere. No held-out answers, perplexity only.",
+    "text": "Texts of yours alone: the next token everywhere. No held-out answers, perplexity only.",
     FILE: "A file of JSON lines, each with prompt and answer; a tenth of them is held out.",
 }
 TRAINED: dict[Trained, str] = {"kernels": "kernels alone", "kernels+norms": "kernels and norm gains"}
 ENDS = ("minutes", "steps")
 TASK, TASK_FILE = Setting("train_task", "pairs"), Setting("train_file", "", private=True)
 END, MINUTES, STEPS = Setting("train_end", ENDS[0]), Setting("train_minutes", 4), Setting("train_steps", 400)
-LAYERS = Setting[Any]("train_layers", [])
-QUERIES, KEYS = Setting("train_queries", SIZE[0]), Setting("train_keys", SIZE[1])
 WHAT, SEED = Setting[Trained]("trained", "kernels"), Setting("train_seed", 0)
 CORPUS = Setting("train_corpus", "", private=True)
 SIZES: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {  # pairs, and lengths of prompts
@@ -53,7 +59,6 @@ SMALL = 50e6  # parameters below which a model learns short prompts in minutes
 STEP_PROMPTS, STEP_TEXTS = 16, 6  # rows of a step of `finetune` with its usual settings
 SAMPLES, TEXT_TOKENS = 100, 4096 // 2  # that base and result are measured on
 ANSWER_RUNS = 3  # an answer has several tokens
-FEW_LAYERS = 2
 FEW_STEPS, ENOUGH_STEPS, LONG = 100, 400, 1800.0
 GPU_RATE, GPU_LEAST = 2.5e12, 0.05  # multiply-adds a second of an H200 in such steps, and seconds of a step
 
@@ -92,14 +97,19 @@ def draw_form(page: Page) -> Wanted | None:
     caption(ABOUT[task])
     if task == FILE:
         st.text_input("File of prompts", placeholder="/folder/prompts.jsonl", **TASK_FILE.widget())
-    with st.expander("Layers, kernels, corpus, folder", icon=":material/tune:"):
+    if task == "text":
+        _draw_corpus()
+    with st.expander("Layers, kernels, folder and more", icon=":material/tune:"):
         more = _draw_more(page)
+        if task != "text":
+            _draw_corpus()
         folder = pick_folder(Path(page.model_key.path), "trained", "train")
     name = task if task != FILE else whole_path(TASK_FILE.value)
     key = page.model_key
     pairs, lengths = SIZES[size]
     sizes: dict[str, Any] = {"pairs": pairs, "lengths": lengths}
     sizes["device"] = str(page.model.device)
+    sizes["corpus"] = whole_path(CORPUS.value) or None
     settings = Settings(base=key.path, task=name, dtype=key.dtype, **sizes, **more, **ends)
     try:
         check(page, settings)
@@ -137,7 +147,7 @@ def _draw_end() -> dict[str, Any]:
 
 def _draw_more(page: Page) -> dict[str, Any]:
     config = page.model.config
-    layers, usual = list(range(config.n_layers)), trained_layers(config)
+    layers, usual = list(range(config.n_layers)), usual_layers(config)
     look: dict[str, Any] = {"format_func": lambda layer: layer_label(layer, page.numbering)}
     chosen = st.multiselect(
         "Layers with kernels", **look, options=layers, **LAYERS.widget(layers, default=usual)
@@ -149,24 +159,13 @@ def _draw_more(page: Page) -> dict[str, Any]:
         )
         train = menu("Trained", TRAINED, WHAT, width=230)
         seed = number("Seed", SEED, (0, 2**31), width=120, help="Of the data and its order.")
-    help = (
-        "A folder of plain-text files that keeps the model's language as it is. Empty: the project's grammar."
-    )
-    corpus = st.text_input("Corpus", placeholder="/folder/with/texts", help=help, **CORPUS.widget())
-    return {
-        "layers": tuple(chosen),
-        "kernel": (c_q, c_k),
-        "train": train,
-        "seed": seed,
-        "corpus": whole_path(corpus) or None,
-    }
+    return {"layers": tuple(chosen), "kernel": (c_q, c_k), "train": train, "seed": seed}
 
 
-def trained_layers(config: ModelConfig) -> list[int]:
-    """Every fourth layer; of a shallow model, which that leaves with one or two, those of its lower half."""
-    usual = usual_layers(config)
-    shallow = list(range(1, config.n_layers // 2 + 1))
-    return usual if len(usual) > FEW_LAYERS else shallow or usual
+def _draw_corpus() -> None:
+    """What is trained on where the task is text, and else keeps the model's language as it is."""
+    help = "A plain-text file, or a folder of such (.txt). Empty: sentences that the project makes itself."
+    st.text_input("Texts", placeholder="/folder/with/texts, or a file", help=help, **CORPUS.widget())
 
 
 def whole_path(text: str) -> str:
@@ -183,9 +182,9 @@ def check(page: Page, settings: Settings) -> None:
         raise MtaVizError(
             "this model came without its tokenizer, and training reads text; give it at the left"
         )
-    if settings.corpus is not None and not Path(settings.corpus).is_dir():
+    if settings.corpus is not None and not text_files(Path(settings.corpus)):
         raise MtaVizError(
-            f"the corpus {printable(settings.corpus)} is no folder; give one, or leave it empty"
+            f"there is no text at {printable(settings.corpus)}; give a folder of .txt files, or one such file"
         )
     if task := task_of(settings):
         task.sample(page.model.tokenizer, 0)
@@ -193,6 +192,11 @@ def check(page: Page, settings: Settings) -> None:
         if not settings.task.endswith(".jsonl"):
             raise MtaVizError("give a file of prompts, whose name ends in .jsonl")
         read_task(Path(settings.task))
+
+
+def text_files(corpus: Path) -> list[Path]:
+    """What `finetune` reads of a corpus."""
+    return [corpus] if corpus.is_file() else list(corpus.glob("*.txt"))
 
 
 def task_of(settings: Settings) -> Task | None:

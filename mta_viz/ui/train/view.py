@@ -23,14 +23,13 @@ from mta_viz.figures.kernels.gallery import KernelGallery
 from mta_viz.figures.kernels.training import Finetuning
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import printable
-from mta_viz.ui.kernels.inserting import open_adapter
+from mta_viz.ui.kernels.inserting import TRAINING, open_adapter, train_such
 from mta_viz.ui.shell import cache, models, state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.models import VARIANTS
 from mta_viz.ui.shell.page import BESIDE, VIEW, WORKSPACE, Page, errors_as_messages
 from mta_viz.ui.shell.show import show
 from mta_viz.ui.shell.sidebar import use_prompt
-from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import Settings, Training, command, find_trainings, read_training, start, stop
 from mta_viz.ui.shell.uploads import READ_ONLY, read_only
 from mta_viz.ui.shell.widgets import caption, head_name, menu, plain
@@ -234,12 +233,11 @@ def about_words(settings: Settings) -> str:
     size = " x ".join(map(str, settings.kernel))
     task = TASKS.get(settings.task, printable(Path(settings.task).name))
     return (
-        f"{TRAINED[settings.train].capitalize()} of {size} in {layers} of {Path(settings.base).name}; task: "
-        f"{task}; seed {settings.seed}."
+        f"Kernels of {size} in {layers} of {Path(settings.base).name}; trained: {TRAINED[settings.train]}; "
+        f"task: {task}; seed {settings.seed}."
     )
 
 
-CHOSEN = Setting("training", "", private=True)
 NONE = ""
 
 
@@ -264,9 +262,9 @@ def _choose(page: Page, trainings: dict[str, Training]) -> Training | None:
     }
     with st.container(horizontal=True, vertical_alignment="bottom"):
         default = usual(page.model_key.path, list(trainings.values()))
-        folder = menu("Training", words, CHOSEN, default=default)
+        folder = menu("Training", words, TRAINING, default=default)
         if folder != NONE:
-            st.button("Train another", key="train.another", on_click=CHOSEN.put, args=(NONE,))
+            st.button("Train another", key="train.another", on_click=TRAINING.put, args=(NONE,))
     return trainings.get(folder)
 
 
@@ -283,13 +281,26 @@ def _draw_new(page: Page, shown: bool) -> None:
         return
     if problem := why_not(page):
         st.info(plain(problem))
+        _draw_base(page)
         return
     wanted = draw_form(page)
     if wanted is not None:
         with st.spinner("Starting"):
             start(wanted.settings, wanted.folder)
-        CHOSEN.put(str(wanted.folder))
+        TRAINING.put(str(wanted.folder))
         st.rerun()
+
+
+def _draw_base(page: Page) -> None:
+    """The way from an adapter to the form on its base."""
+    base = next(
+        (name for name, model in models.named().items() if str(model.path) == page.model_key.base), None
+    )
+    if base is None or read_only():
+        return
+    if st.button(f"Train such kernels into {printable(base)}", key="train.base", type="primary"):
+        state.session().selection = state.Selection(checkpoint=base)
+        train_such(page.model.config)
 
 
 def why_not(page: Page) -> str:

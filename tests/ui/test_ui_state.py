@@ -54,6 +54,31 @@ def test_a_value_that_is_not_on_offer_falls_back_and_is_said():
     assert app.session_state["session"].link.refused == ["size: 7 is not on offer here"]
 
 
+def _page_with_other_words():
+    import streamlit as st
+
+    from mta_viz.ui.shell import state
+    from mta_viz.ui.shell.state import Setting
+    from mta_viz.ui.shell.widgets import menu
+
+    state.enter("page")
+    first = 1 if st.checkbox("from 1") else 0
+    menu("layer", {layer: f"L{layer + first}" for layer in range(3)}, Setting("layer", 1))
+    state.leave()
+
+
+def test_a_list_whose_words_changed_is_another_widget():
+    """A browser goes on showing the old word of an option that is chosen."""
+    app = AppTest.from_function(_page_with_other_words).run()
+    before = app.selectbox[0].key
+    assert app.run().selectbox[0].key == before
+    app.checkbox[0].check().run()
+    assert app.selectbox[0].key != before
+    assert (app.selectbox[0].value, app.selectbox[0].options[1]) == (1, "L2")
+    after = app.selectbox[0].set_value(2).run().selectbox[0]  # a visitor's own choice is none
+    assert (app.run().selectbox[0].key, after.value) == (after.key, 2)
+
+
 def _page_that_stops():
     import streamlit as st
 

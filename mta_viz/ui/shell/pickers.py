@@ -156,7 +156,7 @@ def _pick_index(
         state.select(**{field: target})
 
     with _arrows(field, value, count, shortcuts, move, width):
-        choosing = _selecting(field, value, move)
+        choosing = _selecting(field, value, move, label(value))
         st.selectbox(field.capitalize(), range(count), value, format_func=label, **choosing)
 
 
@@ -208,9 +208,9 @@ def arrow(name: str, icon: str, shortcut: str, go: Callable[[], None] | None) ->
     st.button(icon, key=key, shortcut=shortcut, disabled=go is None, on_click=go or (lambda: None))
 
 
-def _selecting(field: str, value: Any, choose: Callable[[Any], object]) -> dict[str, Any]:
+def _selecting(field: str, value: Any, choose: Callable[[Any], object], called: str = "") -> dict[str, Any]:
     """Arguments of a widget that shows a part of the selection and calls `choose` with another."""
-    key = state.borrow(field, value)
+    key = state.borrow(field, value, called)
     return {"key": key, "on_change": state.on_choice(key, choose)}
 
 

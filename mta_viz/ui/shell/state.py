@@ -114,8 +114,8 @@ class Session:
 
     `borrowed` and `before` name the widgets of this run of the page and of the one before, `turns` counts how
     often each got a value that its visitor did not give it, `shown` is what each key's widget shows,
-    `sent` when that was first sent; `restoring`: this run was asked for by the browser's Back or Forward, and
-    the address says what is shown.
+    `called` each name's value and its word, `sent` when that was first sent; `restoring`: this run was asked
+    for by the browser's Back or Forward, and the address says what is shown.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -127,6 +127,7 @@ class Session:
     restoring: bool = False
     turns: dict[str, int] = field(default_factory=dict)
     shown: dict[str, Any] = field(default_factory=dict)
+    called: dict[str, tuple[Any, str]] = field(default_factory=dict)
     sent: dict[str, float] = field(default_factory=dict)
     link: Link = field(default_factory=Link)
     parts: dict[type, Any] = field(default_factory=dict)
@@ -245,19 +246,23 @@ class Setting(Generic[T]):
         return current.values.get(self.name, usual)
 
     def widget(
-        self, options: Sequence[T] | None = None, *, default: T | None = None, within: Limits | None = None
+        self,
+        options: Sequence[T] | None = None,
+        *,
+        default: T | None = None,
+        within: Limits | None = None,
+        words: Callable[[Any], str] = str,
     ) -> dict[str, Any]:
-        """Arguments that tie a widget to it, `**HIDE.widget()`; the default for what is none of `options`."""
+        """Arguments that tie a widget to it, `**HIDE.widget()`; its default for none of `options`."""
         value: Any = self.declare(default, options, within)
         if options is not None and isinstance(value, list):
             value = [item for item in value if item in options]
         elif options is not None and value not in options:
             value = self.default if default is None else default
         self.put(value)
-        key = borrow(self.name, value)
-        shown: dict[str, Any] = {
-            "value": value
-        }  # also for a browser that has the widget later than the value
+        key = borrow(self.name, value, str([*map(words, value)] if isinstance(value, list) else words(value)))
+        # also for a browser that has the widget later than the value
+        shown: dict[str, Any] = {"value": value}
         if options is not None:
             shown = {"default": value} if isinstance(value, list) else {"index": options.index(value)}
         return {"key": key, "on_change": on_choice(key, self.put), **shown}
@@ -273,21 +278,24 @@ def set_widget(key: str, value: Any) -> None:
     st.session_state[key] = value
 
 
-def borrow(name: str, value: Any) -> str:
+def borrow(name: str, value: Any, called: str = "") -> str:
     """The key of the widget `name`, which shows `value` at its next drawing.
 
     It takes the value as its own default too: a browser still loading what draws it sees the last run alone.
     A browser forgets a widget that a run did not draw, though its value is still there under its key: it is
     told anew. Setting an equal value at every run would erase half-typed text. A widget whose value is not
     the visitor's is another one, under a key of its own: until a browser hears of the new value it answers
-    with the old one under the old key, which changes nothing, while what a visitor chooses there does. A
-    value is sent again for a moment: a busy browser draws the second of two runs alone.
+    with the old one under the old key, which changes nothing, while what a visitor chooses there does. So is
+    one whose value is `called` otherwise now: a browser keeps the old word. A value is sent again for a
+    moment: a busy browser draws the second of two runs alone.
     """
     current = session()
     turn = current.turns.get(name, 0)
     key = _widget_key(name, turn)
     drawn = name in current.borrowed | current.before
-    if drawn and key in st.session_state and st.session_state[key] != value:
+    before, current.called[name] = current.called.get(name, (value, called)), (value, called)
+    renamed = before != (value, called) and before[0] == value
+    if drawn and key in st.session_state and (renamed or st.session_state[key] != value):
         turn = current.turns[name] = turn + 1
         key = _widget_key(name, turn)
     now = time.monotonic()

@@ -234,8 +234,10 @@ def menu(
 
 def _of(options: Iterable[Any], setting: Setting[Any], default: Any) -> dict[str, Any]:
     names = list(options)
-    words = {"format_func": options.__getitem__} if isinstance(options, Mapping) else {}
-    return {"options": names, **words, **setting.widget(names, default=default)}
+    if not isinstance(options, Mapping):
+        return {"options": names, **setting.widget(names, default=default)}
+    words = options.__getitem__
+    return {"options": names, "format_func": words, **setting.widget(names, default=default, words=words)}
 
 
 def number(

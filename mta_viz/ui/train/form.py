@@ -148,10 +148,12 @@ def _draw_end() -> dict[str, Any]:
 def _draw_more(page: Page) -> dict[str, Any]:
     config = page.model.config
     layers, usual = list(range(config.n_layers)), usual_layers(config)
-    look: dict[str, Any] = {"format_func": lambda layer: layer_label(layer, page.numbering)}
-    chosen = st.multiselect(
-        "Layers with kernels", **look, options=layers, **LAYERS.widget(layers, default=usual)
-    )
+
+    def words(layer: int) -> str:
+        return layer_label(layer, page.numbering)
+
+    tied: dict[str, Any] = LAYERS.widget(layers, default=usual, words=words)
+    chosen = st.multiselect("Layers with kernels", layers, format_func=words, **tied)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         c_q = number("Queries", QUERIES, (1, LARGEST_SIZE), width=120)
         c_k = number(

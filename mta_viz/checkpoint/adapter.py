@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mta_viz.checkpoint import door
+from mta_viz.checkpoint import digests, door
 from mta_viz.checkpoint.layout import Entry, file_entries, kernel_entries, read_parameters, tensor_problems
 from mta_viz.checkpoint.native import open_safetensors
 from mta_viz.checkpoint.params import params_from_config, parse_params
@@ -109,7 +109,8 @@ class StoredAdapter:
         """What can be seen without the base. `path`: of the adapter, its folder where that is its own."""
         dtype, n_bytes = common_dtype(self.weights), self.weights.n_bytes
         missing = f"it is an adapter, opened without its base {self.about.base.text}"
-        source = Source(path, "adapter", dtype, n_bytes, missing_base=missing)
+        files = digests.noted([self.file])
+        source = Source(path, "adapter", dtype, n_bytes, missing_base=missing, files=files)
         return Checkpoint(self.config, self.read(progress), None, source)
 
     def summary(self, path: Path) -> Summary:

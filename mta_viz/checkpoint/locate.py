@@ -4,18 +4,16 @@ sha256 of a checkpoint's weights, to tell which file a result came from.
 """
 
 import hashlib
-import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-from mta_viz.checkpoint import adapter, door, dumps, hub, huggingface, lingua, native, parts
+from mta_viz.checkpoint import adapter, digests, door, dumps, hub, huggingface, lingua, native, parts
 from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.hub import named_path
-from mta_viz.checkpoint.types import Format
+from mta_viz.checkpoint.types import Format, Source
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import printable
 
@@ -300,35 +298,43 @@ def _no_access(path: Path, error: Exception) -> str:
 
 
 def sha256(path: Path | str) -> str:
-    """Hex digest of the weights file of the checkpoint at `path` (or of `path`, if it is a file).
+    """Hex digest of the weights file of the checkpoint at `path` (or of `path`, if a file) as it is now.
 
     Several files (a distributed checkpoint): the digest of their digests, sorted and joined.
     Raises CheckpointError when there is none or it cannot be read.
     """
     path = Path(path)
     try:
-        files = [path]
-        if not path.is_file():
-            location = locate(path)
-            if location.format == "params":
-                raise CheckpointError(["it holds no weights, so they have no sha256"], printable(path))
-            names = _WEIGHTS.get(location.format, (parts.WEIGHTS, parts.INDEX))
-            files = parts.weight_files(location.folder, names)
-            if location.format == "dcp":  # a pipe would be waited for
-                files += filter(Path.is_file, location.folder.glob("*.distcp"))
-        digests = []
-        for file in files:
-            with door.opened(file) as opened:
-                state = os.fstat(opened.fileno())
-            stamps = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
-            digests.append(_digest(file.absolute(), *stamps))
+        return _of_all(map(digests.digest, [path] if path.is_file() else weight_files(locate(path))))
     except (FileError, OSError) as error:
         raise CheckpointError([str(error)], printable(path)) from error
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
 
 
-@lru_cache(maxsize=256)
-def _digest(file: Path, *state: int) -> str:
-    """The sha256 of a file, read once for each state of it: gigabytes take seconds."""
-    with door.opened(file) as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+def weight_files(location: Location) -> list[Path]:
+    """The files with the weights. CheckpointError without any, FileError for an index that is none."""
+    folder = location.folder
+    if folder.is_file():
+        return [folder]
+    if location.format == "params":
+        raise CheckpointError(["it holds no weights, so they have no sha256"], printable(folder))
+    names = _WEIGHTS.get(location.format, (parts.WEIGHTS, parts.INDEX))
+    files = parts.weight_files(folder, names)
+    if location.format == "dcp":  # a pipe would be waited for
+        files += filter(Path.is_file, folder.glob("*.distcp"))
+    return files
+
+
+def sha256_as_read(source: Source) -> str:
+    """The same of the files a model was read from, as they were then: they may have changed since.
+
+    Raises CheckpointError where they did before anybody read them for their sha256.
+    """
+    try:
+        return _of_all(digests.as_noted(source.files)) if source.files else sha256(source.path)
+    except FileError as error:
+        raise CheckpointError([str(error)], printable(source.path)) from error
+
+
+def _of_all(made: Iterable[str]) -> str:
+    each = sorted(made)
+    return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mta_viz.checkpoint import (
     adapter,
+    digests,
     door,
     dumps,
     forms,
@@ -33,6 +34,7 @@ from mta_viz.checkpoint.locate import (
     is_folder,
     is_model_file,
     locate,
+    weight_files,
     without_weights,
 )
 from mta_viz.checkpoint.params import Parsed, parse_params
@@ -97,6 +99,7 @@ def read_checkpoint(
         if problems := table_problems(config, found.weights.tables, kind.words.settings):
             raise CheckpointError(problems)
         tensors, entries = found.weights.tensors, kind.entries(config)
+        files = digests.noted(weight_files(location))
         state_dict = layout.read_parameters(config, tensors, progress, entries, kind.words, conversion)
     except CheckpointError as error:
         raise CheckpointError(error.problems, printable(location.folder)) from error
@@ -105,7 +108,7 @@ def read_checkpoint(
         config=config,
         state_dict=state_dict,
         tokenizer=found.opened.tokenizer,
-        source=types.Source(location.folder, location.format, dtype, n_bytes, location.step),
+        source=types.Source(location.folder, location.format, dtype, n_bytes, location.step, files=files),
         tokenizer_name=found.parsed.tokenizer_name,
         tokenizer_problem=found.opened.problem,
         notes=found.notes,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from mta_viz.checkpoint import door
+from mta_viz.checkpoint import digests, door
 from mta_viz.checkpoint.adapter import ADAPTER, AdapterBase, StoredAdapter, open_adapter
 from mta_viz.checkpoint.files import STEPS
 from mta_viz.checkpoint.history import read_kernels, read_step_kernels
@@ -256,7 +256,7 @@ def _plain_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def _joined(adapter: StoredAdapter, path: Path, base: Checkpoint) -> Checkpoint:
     """The base with the adapter's tensors. Raises CheckpointError where they do not fit together."""
     config = replace(base.config, mta=adapter.about.options)
-    shapes, own = parameter_shapes(config), adapter.read()
+    shapes, files, own = parameter_shapes(config), digests.noted([adapter.file]), adapter.read()
     problems = [*_lost_options(base.config.mta, config.mta)]
     state = {**base.state_dict, **own}
     problems += [f"neither the adapter nor its base has {name}" for name in shapes.keys() - state.keys()]
@@ -277,6 +277,7 @@ def _joined(adapter: StoredAdapter, path: Path, base: Checkpoint) -> Checkpoint:
         n_bytes=base.source.n_bytes + adapter.weights.n_bytes,
         step=None,
         base=base.source.path,
+        files=files,
     )
     return replace(base, config=config, state_dict={name: state[name] for name in shapes}, source=source)
 

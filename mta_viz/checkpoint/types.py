@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mta_viz.checkpoint.digests import Stamps
 from mta_viz.config import ModelConfig
 from mta_viz.tokenizers.base import Tokenizer
 
@@ -29,7 +30,7 @@ class Source:
 
     `dtype` is the weights' dtype in the file, e.g. `float16`; of a quantised file, the values' as read.
     `path`: the folder of the weights, or the file itself. Of an adapter `base` is where its base was read;
-    without one `missing_base` says which is wanted.
+    without one `missing_base` says which is wanted. `files`: those of the weights as they were when read.
     """
 
     path: Path
@@ -39,6 +40,7 @@ class Source:
     step: int | None = None
     base: Path | None = None
     missing_base: str | None = None
+    files: tuple[tuple[Path, Stamps], ...] = field(default=(), compare=False, repr=False)
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from mta_viz.analysis.attention.kernel_map import asked_span, needle_sample, strongest_head
 from mta_viz.analysis.attention.spans import find, needle_spans
 from mta_viz.analysis.kernels.kernels import kernel_places, layers_having, mixing_places
-from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.locate import sha256_as_read
 from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.cli.flags import check_place
 from mta_viz.cli.output import ProgressLine, note
@@ -61,7 +61,7 @@ def make(
 @cache
 def _digest(origin: Origin) -> str:
     """Read once for all figures."""
-    return sha256(origin.path)
+    return sha256_as_read(origin)
 
 
 def _figures(model: HookedMTA, name: str, arguments: Namespace) -> Iterator[Drawable]:

@@ -33,7 +33,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.analysis.cause.shapley import shapley_values
     from mta_viz.analysis.cause.shapley_file import LENGTHS, SAMPLES, TaskShapley
     from mta_viz.analysis.labs.task_samples import task_batches
-    from mta_viz.checkpoint.locate import sha256
+    from mta_viz.run.files import weights_digest
 
     model, edit, seed = open_model(arguments), arguments.edit, arguments.seed
     if not kernel_ids(model, edit):
@@ -43,7 +43,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     setting, batches = task_batches(
         model, arguments.task, arguments.samples, seed, usual=SAMPLES[name], length=length
     )
+    digest = weights_digest(model)
     with ProgressLine("measuring") as progress:
         how = {"seed": seed, "most": arguments.most, "progress": progress, "on": arguments.on}
         shared = shapley_values(model, batches, edit, **how)
-    return TaskShapley(sha256(model.path or arguments.path), name, setting, seed, shared).as_data()
+    return TaskShapley(digest, name, setting, seed, shared).as_data()

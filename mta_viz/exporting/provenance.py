@@ -21,7 +21,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.locate import locate, sha256
+from mta_viz.checkpoint.locate import locate, sha256, sha256_as_read
 from mta_viz.checkpoint.reading import find_checkpoints
 from mta_viz.checkpoint.relatives import model_roots
 from mta_viz.checkpoint.types import Source as Origin
@@ -99,7 +99,7 @@ def provenance_of(figure: Drawn, digest: Callable[[Origin], str] | None = None) 
 
     Raises MtaVizError where the weights are no longer those that were read: their sha256 would be another's.
     """
-    known = digest or (lambda origin: sha256(origin.path))
+    known = digest or sha256_as_read
     source = figure.source
     return Provenance(
         figure.spec.name,

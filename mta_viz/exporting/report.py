@@ -25,7 +25,7 @@ from mta_viz.analysis.cause.shapley_file import LENGTHS, find_shapley
 from mta_viz.analysis.labs.blocks import block_sample, trained_task
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.analysis.labs.task_samples import GoldBatch, check_task, task_batches
-from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.locate import sha256_as_read
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.exporting import report_sections as sections
 from mta_viz.exporting.pictures import find_browser
@@ -228,7 +228,7 @@ def _vocabulary(model: HookedMTA) -> tuple[str, ...]:
 
 
 def _digest(model: HookedMTA) -> str:
-    return "" if model.source is None else sha256(model.source.path)
+    return "" if model.source is None else sha256_as_read(model.source)
 
 
 def _made(model: HookedMTA) -> str:

@@ -17,7 +17,7 @@ from safetensors.torch import save, save_file
 from torch import Tensor
 
 from mta_viz.checkpoint import door, dumps
-from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.locate import sha256_as_read
 from mta_viz.checkpoint.types import dtype_name
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import FileError, MtaVizError, PromptError
@@ -237,7 +237,7 @@ def weights_digest(model: HookedMTA) -> str:
             "checkpoint (mta_viz.checkpoint.native.write_native) and load that"
         )
     check_as_read(model, weights_of(model).marks)
-    return sha256(model.source.path)
+    return sha256_as_read(model.source)
 
 
 def check_as_read(model: HookedMTA, marks: Mapping[str, str]) -> None:

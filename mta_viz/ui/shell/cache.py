@@ -5,18 +5,19 @@ sessions (a model serialises its own runs). `remember` keeps what is drawn from 
 """
 
 import hashlib
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import streamlit as st
 
 from mta_viz.checkpoint.adapter import open_adapter
+from mta_viz.checkpoint.digests import Watched
 from mta_viz.checkpoint.locate import adapter_file, locate, sha256
 from mta_viz.checkpoint.reading import Discovery, find_checkpoints, read_summary
 from mta_viz.checkpoint.relatives import checked_base, find_base, missing_base
@@ -162,27 +163,39 @@ def base_of(path: str, changed: int, given: str | None, roots: tuple[str, ...]) 
 
 
 def changed(path: Path, step: int | None = None) -> int:
-    """When a checkpoint was last changed, in ns: the newest of its files, a run's step folder included.
+    """A number for what a checkpoint's files hold, a run's step folder included; another once any changed.
 
-    Also where a file took another's place and brought an older time with it: the system's own note counts.
+    About when that was, in ns. Touched files, and those that their copies replaced, are the same.
     """
-    return max((max(file.st_mtime_ns, file.st_ctime_ns) for file in _files(path, step)), default=0)
+    return _watched(path, step).state(_files(path, step))
+
+
+def changes(path: Path, step: int | None = None) -> tuple[str, ...]:
+    """What changed last while the app was there, a sentence a file."""
+    return _watched(path, step).words
+
+
+@lru_cache(maxsize=256)
+def _watched(path: Path, step: int | None) -> Watched:
+    return Watched()
 
 
 def written(path: Path) -> int:
     """When it was last written, in ns, wherever that was."""
-    return max((file.st_mtime_ns for file in _files(path)), default=0)
+    times = [0]
+    for file in (path, *_files(path)):
+        with suppress(OSError):  # gone, or replaced at this moment
+            times.append(file.stat().st_mtime_ns)
+    return max(times)
 
 
-def _files(path: Path, step: int | None = None) -> Iterator[os.stat_result]:
+def _files(path: Path, step: int | None = None) -> Iterator[Path]:
     folders = {path}
     with suppress(CheckpointError):  # reading it will say what is wrong
         folders.add(locate(path, step).folder)
     for folder in folders:
         with suppress(OSError):  # gone, or nobody may look: reading it will say so
-            for file in (folder, *(folder.iterdir() if folder.is_dir() else ())):
-                with suppress(OSError):  # a link to nothing, or a file that is replaced at this moment
-                    yield file.stat()
+            yield from folder.iterdir() if folder.is_dir() else (folder,)
 
 
 def digest(key: ModelKey) -> str:

@@ -64,6 +64,7 @@ def _draw_details(request: Request, page: Page) -> Any:
         st.caption("Health on this prompt" if page.trace else "Health of the weights")
         card = st.empty()
         facts |= {"sha256": _digest(page.model_key, request.summary.n_bytes), "path": page.model_key.path}
+        facts |= dict.fromkeys(cache.changes(Path(page.model_key.path), page.model_key.step), "read again")
         text = "\n".join(f"{name}: {value}" for name, value in facts.items())
         st.code(text, language=None, wrap_lines=True)
         for note in request.summary.notes:
@@ -154,7 +155,9 @@ def ready(request: Request) -> Page | None:
     if before != request.model:
         stop_all("page", "model")
         if before is not None and replace(before, changed=request.model.changed) == request.model:
-            st.toast(plain(f"The files of {Path(before.path).name} have changed and are read again."))
+            path = Path(before.path)
+            for words in cache.changes(path, request.model.step):
+                st.toast(plain(f"{path.name}: {words}. It is read again."))
     state.session().parts[PageRun] = PageRun(request.model, request.run)
     wanted = request.run or request.model
     opened = saved_runs.find(wanted)

@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from mta_viz.checkpoint.locate import sha256_as_read
 from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting import saved as files
@@ -18,7 +19,7 @@ from mta_viz.exporting.provenance import Range
 from mta_viz.exporting.saved import Choices, Colours, Saved
 from mta_viz.figures.base import Drawn, Measured, NamedFigure, Source, drawn
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.cache import changed, remember, remember_with_run, weights_digest
+from mta_viz.ui.shell.cache import changed, remember, remember_with_run
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import NamedSpans
@@ -188,8 +189,9 @@ def _export_table(figure: Drawn) -> None:
 
 
 def digest_of(origin: Origin) -> str:
-    """The sha256 of a model's weights, read once for each state of its files."""
-    return weights_digest(str(origin.path), changed(origin.path))
+    """The sha256 of a model's weights as they were read: what is drawn is of these."""
+    with st.spinner("Reading the weights for their sha256 ..."):
+        return sha256_as_read(origin)
 
 
 def _pick_part(figure: Drawn) -> tuple[Range | None, Range | None] | None:

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import normalizers, processors
 
 import mta_viz
 from benchmarks.tables import replace_table
@@ -40,6 +41,7 @@ from mta_viz.model.plans import plan_from_text
 from mta_viz.run.files import read_run
 from mta_viz.run.named_tasks import read_task
 from mta_viz.run.scoring import write_inserted
+from mta_viz.tokenizers.loading import load_tokenizer
 from tests.checkpoint.checkpoint_samples import (
     lingua_tensors,
     random_state,
@@ -48,6 +50,7 @@ from tests.checkpoint.checkpoint_samples import (
     write_sample,
 )
 from tests.gguf_files import NAMES, random_arrays, sizes, write_gguf
+from tests.tokenizers.conftest import byte_level_bpe
 
 CASES, PROCESSES = 2000, 2
 MOST_SECONDS, MOST_BYTES = 10.0, 2**29  # of a case
@@ -156,6 +159,18 @@ def _text(name: str, text: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(text)
 
 
+def _tokenizer(folder: Path) -> None:
+    library = byte_level_bpe()
+    library.normalizer = normalizers.NFC()
+    library.post_processor = processors.TemplateProcessing("<BOS> $A", special_tokens=[("<BOS>", 0)])
+    library.save(str(folder / "tokenizer.json"))
+
+
+def _use_tokenizer(folder: Path) -> None:
+    tokenizer = load_tokenizer("tokenizers", "tokenizer.json", folder=folder)
+    tokenizer.decode(tokenizer.encode("The old ferry, café 日本").ids)
+
+
 PLAN = [
     {"kind": "kernel_from", "layer": 1, "head": 1, "where": "pre", "source": 0},
     {"kind": "bypass_gate", "layer": 0},
@@ -170,6 +185,7 @@ KINDS: dict[str, Kind] = {
     "GGUF": Kind(lambda folder: write_gguf(folder / "a.gguf", "llama", random_arrays(sizes()), sizes()),
                  lambda folder: read_checkpoint(folder / "a.gguf")),
     "adapters": Kind(_adapter, lambda folder: read_checkpoint(folder / "a.safetensors")),
+    "tokenizers": Kind(_tokenizer, _use_tokenizer),
     "kernel histories": Kind(_copied("kernel_history.safetensors"),
                              lambda folder: read_history(folder, _config_of_asset())),
     "saved runs": Kind(_run, lambda folder: read_run(folder / "run.safetensors")),

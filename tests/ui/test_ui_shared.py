@@ -5,6 +5,9 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import zipfile
 from pathlib import Path
@@ -234,3 +237,32 @@ def test_weights_that_change_under_an_open_page_are_said_and_touched_ones_are_no
     (toast,) = app.toast
     assert "changed on disk since" in toast.value and "→" in toast.value
     assert "changed on disk since" in said(app)
+
+
+HOLDS = """
+import sys, time
+from mta_viz.ui.shell import uploads
+print(uploads.folder_of(""), flush=True)
+time.sleep(600)
+"""
+
+
+def test_uploads_of_a_killed_app_go_when_the_next_starts_and_those_of_a_live_one_stay(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(uploads, "JUST_MADE", -1.0)
+    processes = [subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE) for _ in range(2)]
+    live, killed = [Path(process.stdout.readline().decode().strip()) for process in processes]
+    (killed / "model.zip").write_text("uploaded")
+    (linked := tmp_path / f"{uploads.PREFIX}link").symlink_to(tmp_path / "mine")
+    (tmp_path / "mine").mkdir()
+    processes[1].kill()
+    processes[1].wait()
+    try:
+        uploads.sweep.__wrapped__()
+        assert live.is_dir() and not killed.exists() and linked.is_symlink()
+    finally:
+        processes[0].kill()
+        processes[0].wait()
+    uploads.sweep.__wrapped__()
+    assert not live.exists() and (tmp_path / "mine").is_dir()

@@ -55,10 +55,11 @@ def open_page(
     changed, request, page = state.enter(title), None, None
     with errors_as_messages():
         with _first_paint():
-            from mta_viz.ui.shell import address, preparing, show, sidebar, work
+            from mta_viz.ui.shell import address, preparing, show, sidebar, uploads, work
             from mta_viz.ui.shell import plan as plans
         if changed:
             work.stop_all("page")
+        uploads.sweep()
         show.begin()
         state.session().parts.pop(Window, None)  # a window is not there any more
         request = sidebar.draw_sidebar()

@@ -1,15 +1,19 @@
 """Files that readers give the app: the places for them, where they lie, how many there may be.
 
 `MTA_VIZ_READ_ONLY=1`, or `--read-only` after `--`: no uploads, no training. Uploads lie in a folder of this
-process by their content; a session's and all have limits, and nobody's go for those of others.
+process by their content; a session's and all have limits, and nobody's go for those of others. A folder is
+locked for as long as its process lives: what a killed one left goes when another starts.
 """
 
 import hashlib
 import math
 import os
+import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PureWindowsPath
@@ -23,9 +27,15 @@ from mta_viz.ui.shell import state
 from mta_viz.ui.shell.kept_prompts import sizes
 from mta_viz.writing import refusals, write
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 MOST_OWN, MOST_BYTES = 2**29, 2**31  # bytes, of a session and of all
 MAX_AGE = 12 * 3600.0  # seconds since it was used, when there is no room
 LONGEST_NAME = 150  # bytes
+PREFIX, JUST_MADE = "mta-viz-uploads-", 60.0  # of folders; seconds in which one may not be locked yet
 READ_ONLY = "This app is read-only: it takes no files and starts no training."
 
 
@@ -103,7 +113,35 @@ def folder_of(name: str) -> Path:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="mta-viz-")
+    folder = tempfile.TemporaryDirectory(prefix=PREFIX)
+    _hold(Path(folder.name))  # until the process ends
+    return folder
+
+
+@cache
+def sweep() -> None:
+    """Once a process: remove this user's folders of uploads whose process is gone."""
+    for place in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):  # another's, or gone by now
+            status = place.lstat()
+            fresh = time.time() - status.st_mtime < JUST_MADE
+            if fcntl is None or status.st_uid != os.geteuid() or fresh or (held := _hold(place)) is None:
+                continue
+            shutil.rmtree(place, ignore_errors=True)
+            os.close(held)
+
+
+def _hold(folder: Path) -> int | None:
+    """The folder opened and locked; None where a process that lives holds it, and without locks."""
+    if fcntl is None:
+        return None
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(opened)
+        return None
+    return opened
 
 
 def _root() -> Path:

@@ -42,7 +42,8 @@ def start_app(models: Path | None = None, script: Path = APP) -> tuple[subproces
     The package is that beside an `app.py` (of another checkout, say), else this project's.
     """
     root = script.parent if script.name == APP.name else ROOT
-    port, shared = free_port(), {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    port, shared = free_port(), {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     environ = {**os.environ, **shared} | ({"MTA_VIZ_MODELS": str(models)} if models else {})
     command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port)]
     process = subprocess.Popen(

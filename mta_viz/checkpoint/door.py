@@ -37,7 +37,9 @@ _BEGINNINGS = {
     b"\x1f\x8b": "packed with gzip",
     b"<": "a web page or XML",
     b"\x93NUMPY": "an array of NumPy",
+    **dict.fromkeys((b"tjgg", b"fmgg", b"lmgg"), "a file of GGML, from before GGUF"),
 }
+_OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # a pickle of a number, before all others
 _OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a pipe does not wait
 
 
@@ -84,6 +86,8 @@ def kind_of(path: Path) -> str | None:
         return "a tar archive"
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") <= TENSOR_NAMES:
         return TENSORS
+    if head[:1] == b"\x80" and 2 <= head[1] <= 5 and not head.startswith(_OLD_TORCH):
+        return "a pickle, but none of torch.save"
     return next((kind for start, kind in _BEGINNINGS.items() if head.startswith(start)), None)
 
 

@@ -36,7 +36,12 @@ _MASK = re.compile(
     r"(?:^|\.)(?:attn|attention|self_attn)\.bias$|(?:^|\.)(?:masked_bias|causal_mask|(?:attn_|attention_)?mask|tril)$"
 )
 _HIDDEN = -1e3  # what is added to a score that is masked is below
-_LORA = re.compile(r"(?:^|\.)(?:lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector)(?:\.|$)")
+_ADAPTER = re.compile(  # of peft, and of what is called so elsewhere
+    r"(?:^|\.)(?:lora_(?:[AB]|embedding_[AB]|magnitude_vector|up|down)|ia3_l|hada_[wt]\d(?:_[ab])?|"
+    r"lokr_[wt]\d(?:_[ab])?|b?oft_[rRsS]|vera_lambda_[bd])(?:\.|$)"
+)
+_COMPUTED = re.compile(r"\.parametrizations\.|\.weight_(?:g|v|orig|mask)$")
+_NO_VALUES = re.compile(r"(?:^|\.)_extra_state$")  # Transformer Engine's scales of float8
 _HUGGING_FACE = re.compile(r"(?:^|\.)(?:self_attn\.[qkvo]_proj|embed_tokens|mlp\.(?:gate|up|down)_proj)\.")
 _LINGUA = re.compile(r"(?:^|\.)(?:attention\.w[qkvo]|tok_embeddings|feed_forward\.w[123])\.")
 _KNOWN = {
@@ -65,6 +70,8 @@ def plain(weights: StoredWeights, embedding: str) -> StoredWeights:
     tensors = {name: weights.tensors[key] for name, key in named.items() if key in weights.tensors}
     unreadable = {name: weights.unreadable[key] for name, key in named.items() if key in weights.unreadable}
     masks = {name: tensors.pop(name) for name in list(tensors) if _MASK.search(name)}
+    if scales := [tensors.pop(name) and name for name in list(tensors) if _NO_VALUES.search(name)]:
+        notes.append(f"{_listed(scales)} left out, since float8 is not computed in")
     cause = _cause(weights, tensors, unreadable, embedding) if tensors or unreadable else None
     if cause is not None:
         return StoredWeights({}, (cause,), weights.n_bytes)
@@ -117,8 +124,9 @@ def _cause(
     names = [*tensors, *unreadable]
     if kind := _quantisation(tensors, unreadable):
         return f"its weights are quantised ({kind}), which is not read; save it in bf16, fp16 or fp32"
-    if foreign := _no_model(names) or _foreign_names(names, embedding):
-        return foreign
+    foreign = _no_model(names) or _more_than_a_model(names, embedding) or _foreign_names(names, embedding)
+    if useless := foreign or _no_values(tensors, unreadable):
+        return useless
     claimed = sum(tensor.n_bytes for tensor in tensors.values())
     if claimed <= weights.n_bytes + MOST_ABOVE_FILE:
         return None
@@ -129,13 +137,37 @@ def _cause(
 def _no_model(names: list[str]) -> str | None:
     if all(map(_OPTIMIZER.search, names)):
         return f"its weights are an optimiser's state alone ({names[0]}, ...); give the model's file"
-    if lora := _first(names, _LORA.search):
-        merged = "merge it into its base (in peft: merge_and_unload) and save that"
-        return f"its weights are a LoRA adapter ({lora}), which is no model by itself; {merged}"
     if flat := _first(names, lambda name: name.endswith("flat_param")):
         whole = "gather a full state dict (FullStateDictConfig) and save that"
         return f"its weights are pieces that FSDP flattened ({flat}); {whole}"
+    if computed := _first(names, _COMPUTED.search):
+        remedy = "remove that (torch.nn.utils.parametrize or prune) and save the weights themselves"
+        return f"its weights are computed from others ({computed}, as by weight norm or pruning); {remedy}"
     return None
+
+
+def _more_than_a_model(names: list[str], embedding: str) -> str | None:
+    """An adapter, with its model or without it, or several models."""
+    models = sorted({name.removesuffix(embedding) for name in names if f".{name}".endswith(f".{embedding}")})
+    if adapter := _first(names, _ADAPTER.search):
+        kind = f"{'a LoRA adapter' if 'lora' in adapter else 'an adapter of peft'} ({adapter})"
+        what = f"hold {kind} beside the model" if models else f"are {kind}, which is no model by itself"
+        return f"its weights {what}; merge it into its base (in peft: merge_and_unload) and save that"
+    if len(models) < 2:
+        return None
+    named = ", ".join(model or "one without a name" for model in models)
+    return f"it holds {len(models)} models ({named}); save the one to open by itself"
+
+
+def _no_values(tensors: Mapping[str, StoredTensor], unreadable: Mapping[str, str]) -> str | None:
+    """What all tensors alike lack; a single fault of them all is that fault already."""
+    if tensors and all(0 in tensor.shape for tensor in tensors.values()):
+        whole = "write the whole model (of DeepSpeed's ZeRO with its zero_to_fp32.py) and give that"
+        return f"its {len(tensors):,} tensors are empty: their values lie elsewhere, in pieces; {whole}"
+    reasons = dict.fromkeys(unreadable.values())
+    if tensors or len(reasons) < 2:
+        return None
+    return f"none of its {len(unreadable):,} tensors can be used: {next(iter(reasons))}"
 
 
 def _quantisation(tensors: Mapping[str, StoredTensor], unreadable: Mapping[str, str]) -> str | None:
@@ -185,18 +217,19 @@ def table_problems(config: ModelConfig, tables: Mapping[str, StoredTensor], sett
     if config.rope_scaling:
         turns = turns / slowdowns(config.rope_scaling, config.d_rotary, config.rope_theta)
     problems: list[str] = []
+    unlike: dict[str, list[str]] = {}  # what differs -> the tables in which it does, often one a layer
     for name, stored in tables.items():
         try:
             if _MASK.search(name):
                 problems += _mask_problems(name, stored.read())
-                continue
-            differs = _difference(name.rpartition(".")[2], stored.read(), turns)
+            elif differs := _difference(name.rpartition(".")[2], stored.read(), turns):
+                unlike.setdefault(differs, []).append(name)
         except CheckpointError as error:
             problems += error.problems
-            continue
-        if differs:
-            given = f"{name} holds other rotary angles than {settings} gives: {differs}"
-            problems.append(f"{given}; correct rope_theta or the head width there")
+    for differs, names in unlike.items():
+        holds = "holds" if len(names) == 1 else f"and {len(names) - 1:,} more hold"
+        given = f"{names[0]} {holds} other rotary angles than {settings} gives: {differs}"
+        problems.append(f"{given}; correct rope_theta or the head width there")
     return problems
 
 

@@ -189,7 +189,7 @@ WORDS = FileWords(
     layer="blk.",
     embedding=EMBEDDING,
     tied="",
-    tied_copy="",  # a file has a second matrix, or is tied
+    tied_copies=(),  # a file has a second matrix, or is tied
     untie="",
 )
 _VALUES = 2**19  # dequantised at a time: what the library needs beside the result stays small

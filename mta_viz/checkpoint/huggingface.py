@@ -29,7 +29,7 @@ WORDS = FileWords(
     layer="model.layers.",
     embedding=EMBEDDING,
     tied="config.tie_word_embeddings",
-    tied_copy=HEAD,
+    tied_copies=(HEAD,),
     untie="set tie_word_embeddings to false",
 )
 

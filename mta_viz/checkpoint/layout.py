@@ -98,7 +98,7 @@ class FileWords:
     layer: str
     embedding: str
     tied: str
-    tied_copy: str
+    tied_copies: tuple[str, ...]
     untie: str
 
 
@@ -108,7 +108,7 @@ LINGUA = FileWords(
     layer="layers.",
     embedding=EMBEDDING,
     tied="model.weight_tying",
-    tied_copy=TIED_COPY,
+    tied_copies=(TIED_COPY, "output.weight"),
     untie="set weight_tying to false and name it output.weight",
 )
 
@@ -154,10 +154,13 @@ def tensor_problems(
     """
     stored = weights.tensors
     expected = {entry.key: entry.shape for entry in (entries or file_entries(config)).values()}
-    if config.tied and words.tied_copy in stored and words.embedding in expected:
-        expected[words.tied_copy] = expected[words.embedding]
+    if config.tied and words.embedding in expected:
+        expected |= {copy: expected[words.embedding] for copy in words.tied_copies if copy in stored}
     there = {**stored, **weights.unreadable}
     absent = {key: shape for key, shape in expected.items() if key not in there}
+    if there and expected and absent == expected:
+        own, wanted = (f"{len(names):,} tensors ({next(iter(names))}, ...)" for names in (there, expected))
+        return [f"it holds {own}, and none of the {wanted} of {words.settings}; give that model's file"]
     unknown = [
         f"{key} {list(tensor.shape)} is a tensor the model of {words.settings} does not have; "
         f"remove it, or correct {words.settings}"
@@ -168,7 +171,7 @@ def tensor_problems(
     return [
         *first_problems(_missing(config, absent, there, words), "missing tensors"),
         *first_problems(unknown, "tensors the model does not have"),
-        *first_problems(list(weights.unreadable.values()), "tensors of no use"),
+        *first_problems(list(dict.fromkeys(weights.unreadable.values())), "tensors of no use"),
         *first_problems(_misfits(expected, present), "tensors that do not fit"),
     ]
 
@@ -229,8 +232,9 @@ def read_parameters(
     for name, entry in entries.items():
         try:
             tensor = entry.layout.read(stored[entry.key].read())
-            if name == "embed.weight" and config.tied and words.tied_copy in stored:
-                problems += _tied_problems(tensor, stored[words.tied_copy], words)
+            if name == "embed.weight" and config.tied:
+                for copy in words.tied_copies:
+                    problems += _tied_problems(tensor, copy, stored[copy], words) if copy in stored else ()
             state_dict[name] = tensor.to(conversion.dtype) if conversion else tensor
         except CheckpointError as error:
             problems += error.problems
@@ -243,7 +247,7 @@ def read_parameters(
 
 
 def _tied_problems(
-    embedding: Float[Tensor, "vocab d_model"], copy: StoredTensor, words: FileWords
+    embedding: Float[Tensor, "vocab d_model"], name: str, copy: StoredTensor, words: FileWords
 ) -> tuple[str, ...]:
     try:
         other = copy.read()
@@ -253,7 +257,7 @@ def _tied_problems(
     if torch.equal(embedding.view(torch.uint8), other.contiguous().view(torch.uint8)):
         return ()
     return (
-        f"{words.tied_copy} differs from {words.embedding}, but {words.tied} says they are one matrix; "
+        f"{name} differs from {words.embedding}, but {words.tied} says they are one matrix; "
         f"remove the wrong copy, or {words.untie}",
     )
 

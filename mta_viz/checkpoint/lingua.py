@@ -354,8 +354,8 @@ def open_dcp(folder: Path) -> types.StoredWeights:
         content = door.read_bytes(folder / METADATA, _MOST_METADATA)
         cut, unreadable = read_metadata(content)
     except FileError as error:
-        hidden = "is missing; without it the .distcp files cannot be read: copy hidden files too"
-        problem = f"{METADATA} {hidden}" if error.missing else error.of(METADATA)
+        hidden = "without it the .distcp files cannot be read: copy hidden files too"
+        problem = f"{METADATA} {error.reason}; {hidden}" if error.missing else error.of(METADATA)
         return types.StoredWeights({}, (problem,), n_bytes)
     except CheckpointError as error:
         return types.StoredWeights({}, error.problems, n_bytes)

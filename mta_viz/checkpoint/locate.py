@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 from mta_viz.checkpoint import adapter, digests, door, dumps, hub, huggingface, lingua, native, parts
@@ -32,19 +33,38 @@ _READ: dict[str, Format] = {
     **dict.fromkeys((".pth", ".pt", ".bin", ".ckpt"), "lingua"),
 }
 _NOT_READ = {
-    **{".msgpack": "Flax's", ".h5": "Keras's", ".keras": "Keras's", ".onnx": "ONNX's", ".npz": "NumPy's"},
-    **{
-        ".npy": "NumPy's",
-        ".pkl": "a pickle",
-        ".pickle": "a pickle",
-        ".pdparams": "Paddle's",
-        ".mlx": "MLX's",
-    },
+    **dict.fromkeys((".h5", ".hdf5", ".keras"), "Keras's"),
+    **dict.fromkeys((".onnx", ".onnx_data"), "ONNX's"),
+    **dict.fromkeys((".npz", ".npy"), "NumPy's"),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), "a pickle"),
+    **dict.fromkeys((".index", ".meta", ".pb", ".tflite"), "TensorFlow's"),
+    **dict.fromkeys((".mlmodel", ".mlpackage"), "Core ML's"),
+    **{".msgpack": "Flax's", ".ocdbt": "Orbax's", ".pdparams": "Paddle's", ".mlx": "MLX's"},
+    **{".pt2": "torch.export's", ".ot": "rust-bert's", ".nemo": "NeMo's", ".ggml": "GGML's"},
     **dict.fromkeys((".zip", ".tar", ".gz", ".zst", ".7z"), "an archive: unpack it"),
+    **dict.fromkeys(
+        (".aria2", ".crdownload", ".download", ".incomplete", ".part", ".partial"),
+        "a download that is not finished: fetch it again",
+    ),
 }
+_LARGE = door.MIB  # a file of this size may be weights whatever its name, but for these endings
+_NO_WEIGHTS = (
+    ".json",
+    ".jsonl",
+    ".txt",
+    ".md",
+    ".csv",
+    ".log",
+    ".model",
+    ".tiktoken",
+    ".png",
+    ".pdf",
+    ".html",
+)
 # What runs leave beside the weights, in files of the same endings.
 _BESIDE = re.compile(
-    r"(optim|scheduler|scaler|rng|training_args|random_states|kernel_history|trainer_state|args)"
+    r"(optim|scheduler|scaler|rng|training_args|random_states|kernel_history|trainer_state|args|"
+    r"zero_pp_rank|bf16_zero_pp_rank)"
 )
 GGUF = ".gguf"  # what a file of that format is called at the end; its name says nothing else
 _STEP_NAME = re.compile(r"\d{1,18}")
@@ -91,7 +111,7 @@ def locate(path: Path, step: int | None = None) -> Location:
             return Location(path, "adapter")
         if step is None and dumps.is_kernels(path):
             return Location(path, "kernels")
-        if step is None and path.is_file() and folder == path and (kind := _READ.get(path.suffix)):
+        if step is None and path.is_file() and folder == path and (kind := _READ.get(path.suffix.lower())):
             return Location(path, kind, _own_step(path.parent))
         if not folder.is_dir():
             expected = f"expected weights, an adapter, or a folder with {LOOKED_FOR}"
@@ -106,43 +126,74 @@ def locate(path: Path, step: int | None = None) -> Location:
 
 def without_weights(folder: Path) -> str:
     """Why a folder is no checkpoint: the files in it that could be weights, and why each is not read."""
-    has_settings = (folder / PARAMS).is_file()
-    lacking = f"it holds {PARAMS} but no weights" if has_settings else "it is no checkpoint"
+    settings = next((name for name in (PARAMS, huggingface.CONFIG) if (folder / name).is_file()), None)
+    lacking = f"it holds {settings} but no weights" if settings else "it is no checkpoint"
     if pickles := _pickles(folder):
         return f"its weights are a pickle ({pickles[0]}), which may run code and is not read; {_SAVE}"
     if (folder / "adapter_config.json").is_file():
-        return "it is a LoRA adapter, no model by itself; merge it into its base (in peft: merge_and_unload)"
-    reasons = [f"{printable(file.name)} ({reason})" for file, reason in _unread(folder)]
-    if not reasons:
-        return f"{lacking}. Looked for {LOOKED_FOR}"
-    more = f" and {len(reasons) - 8} more" if len(reasons) > 8 else ""
-    return f"{lacking} that {'are' if has_settings else 'is'} read: {', '.join(reasons[:8])}{more}"
+        return f"it is {_ADAPTER}"
+    if reasons := [f"{printable(file.name)} ({reason})" for file, reason in _unread(folder)]:
+        more = f" and {len(reasons) - 8} more" if len(reasons) > 8 else ""
+        return f"{lacking} that {'are' if settings else 'is'} read: {', '.join(reasons[:8])}{more}"
+    if below := [printable(inner.relative_to(folder)) for inner in islice(_below(folder), 4)]:
+        return f"{lacking}; give the path of what is in it: {', '.join(below[:3])}{' ...' * (len(below) > 3)}"
+    return f"{lacking}. Looked for {LOOKED_FOR}"
 
 
 _SAVE = "save the model again with safetensors"
+_ADAPTER = (
+    "an adapter of peft (LoRA and the like), no model by itself; merge it into its base (merge_and_unload)"
+)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Checkpoints in the folders there."""
+    inner = sorted(entry for entry in folder.iterdir() if entry.name[0] != "." and is_folder(entry, []))
+    return chain.from_iterable(checkpoint_folders(entry, 1, []) for entry in inner)
 
 
 def _unread(folder: Path) -> Iterator[tuple[Path, str]]:
     """Files that could be weights, and why each is not read."""
     several = _loose(folder)
-    for file in sorted(folder.iterdir()):
-        kind = file.suffix.lower()
-        if file in several:
-            other = "one of several: give its path" if len(several) > 1 else f"it needs {PARAMS} beside it"
-            yield file, other
-        elif kind == GGUF:
-            yield file, "one of several: give its path"
-        elif kind in _READ and not file.is_dir():
-            yield file, "what a run leaves beside its weights, by its name"
-        elif kind in _NOT_READ and not file.is_dir():
-            what = _NOT_READ[kind]
-            yield file, what if ":" in what else f"{what} format: {_SAVE}"
+    for file in sorted(entry for entry in folder.iterdir() if entry.name[0] != "."):
+        if reason := _why_unread(file, several):
+            yield file, reason
+
+
+def _why_unread(file: Path, several: list[Path]) -> str | None:
+    """None for what is no weights by its name, and small."""
+    kind = file.suffix.lower()
+    if kind in _NOT_READ:
+        what = _NOT_READ[kind]
+        return what if ":" in what else f"{what} format: {_SAVE}"
+    if file in several and file.exists():
+        return _of_loose(file, len(several))
+    if kind in (*_READ, GGUF) and not file.is_dir():
+        named = "give its path" if kind == GGUF else "what a run leaves beside its weights, by its name"
+        return named if file.exists() else "a link to something that is not there"
+    large = kind not in _NO_WEIGHTS and file.is_file() and file.stat().st_size >= _LARGE
+    return f"of no kind that is read, by its name: {_SAVE}" if large else None
+
+
+def _of_loose(file: Path, count: int) -> str:
+    if file.name.startswith("adapter_model."):
+        return _ADAPTER
+    if _SHARD.search(file.stem):
+        return f"one of several shards: {_SAVE}"
+    if count > 1:
+        return "one of several: give its path"
+    if (file.parent / huggingface.CONFIG).is_file() and _READ[file.suffix.lower()] == "native":
+        return f"beside {huggingface.CONFIG} it is to be called {parts.WEIGHTS}"
+    return f"it needs {PARAMS} beside it"
+
+
+_SHARD = re.compile(r"-\d+-of-\d+$|^consolidated\.\d+$")
 
 
 def _loose(folder: Path) -> list[Path]:
     """Files right in the folder that end as weights do and have a name of their own, by name."""
-    entries = sorted(file for file in folder.iterdir() if file.suffix in _READ and not file.is_dir())
-    own = (file for file in entries if not parts.PIECE.fullmatch(file.name))
+    entries = sorted(file for file in folder.iterdir() if file.suffix.lower() in _READ and not file.is_dir())
+    own = (file for file in entries if not parts.PIECE.fullmatch(file.name) and file.name[0] != ".")
     named = (file for file in own if not _BESIDE.match(file.name.lower()))
     return [file for file in named if not is_beside(file)]
 
@@ -163,7 +214,7 @@ def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
     if direct is None and (folder / PARAMS).is_file():
         loose = _loose(folder)
         if len(loose) == 1 and step in (None, own := _own_step(folder)):
-            return Location(loose[0], _READ[loose[0].suffix], own)
+            return Location(loose[0], _READ[loose[0].suffix.lower()], own)
         direct = "params"
     if direct is None:
         files = sorted(filter(is_gguf, folder.iterdir()))

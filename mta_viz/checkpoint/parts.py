@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mta_viz.checkpoint import door, lingua, native
 from mta_viz.checkpoint.layout import Entry
-from mta_viz.checkpoint.types import StoredTensor, StoredWeights
+from mta_viz.checkpoint.types import StoredTensor, StoredWeights, dtype_name
 from mta_viz.errors import CheckpointError, FileError, first_problems
 
 WEIGHTS, INDEX = native.WEIGHTS, "model.safetensors.index.json"
@@ -86,32 +86,38 @@ def _open_shards(folder: Path) -> StoredWeights:
     try:
         listed = _shards(folder)
     except FileError as error:
-        lacking = f"{INDEX} is missing; without it nobody knows which shard has what: copy it too"
+        lacking = f"{INDEX} {error.reason}; without it nobody knows which shard has what: copy it too"
         return StoredWeights({}, (lacking if error.missing else error.of(INDEX),))
     tensors: dict[str, StoredTensor] = {}
     unreadable: dict[str, str] = {}
-    problems, n_bytes = [], 0
-    wanted: dict[str, set[str]] = {}
-    for key, name in listed.items():
-        wanted.setdefault(name, set()).add(key)
-    for name in sorted(wanted):
-        shard, faults = _open_shard(folder, name, wanted[name])
+    unopened: dict[str, list[str]] = {}  # what is wrong -> the shards of which it is
+    shards = {name: _open_shard(folder, name) for name in sorted(set(listed.values()))}
+    for name, shard in shards.items():
         tensors |= shard.tensors
         unreadable |= shard.unreadable
-        n_bytes += shard.n_bytes
-        problems += faults
-    return StoredWeights(tensors, tuple(first_problems(problems, "problems of shards")), n_bytes, unreadable)
+        for problem in shard.problems:
+            unopened.setdefault(problem.removeprefix(door.base_name(name)), []).append(name)
+    said = {name: _of_shards(names, problem) for problem, names in unopened.items() for name in names}
+    for key, name in listed.items():  # of tensors in a shard that cannot be read nothing else is told
+        if name in said or key not in tensors.keys() | unreadable.keys():
+            lost = f"{key} is not in {name}, where {INDEX} says it is; copy both again"
+            unreadable[key] = said.get(name, lost)
+            tensors.pop(key, None)
+    return StoredWeights(tensors, (), sum(shard.n_bytes for shard in shards.values()), unreadable)
 
 
-def _open_shard(folder: Path, name: str, wanted: set[str]) -> tuple[StoredWeights, list[str]]:
+def _open_shard(folder: Path, name: str) -> StoredWeights:
     try:
-        shard = native.open_safetensors(door.inside(folder, name))
+        return native.open_safetensors(door.inside(folder, name))
     except FileError as error:
-        return StoredWeights({}), [f"{INDEX} names {error}"]
-    there: Mapping[str, object] = {**shard.tensors, **shard.unreadable}
-    absent = sorted(wanted - there.keys()) if not shard.problems else []
-    lacking = [f"{key} is not in {name}, where {INDEX} says it is; copy both again" for key in absent]
-    return shard, [*shard.problems, *lacking]
+        return StoredWeights({}, (f" {error.reason}, and {INDEX} names it; {error.remedy}",))
+
+
+def _of_shards(names: list[str], problem: str) -> str:
+    if len(names) == 1:
+        return f"{names[0]}{problem}"
+    more = f" and {len(names) - 4:,} more" if len(names) > 4 else ""
+    return f"{', '.join(names[:4])}{more}: each{problem}"
 
 
 def _open_parts(folder: Path) -> StoredWeights:
@@ -136,6 +142,8 @@ def _open_parts(folder: Path) -> StoredWeights:
         return StoredWeights({}, tuple(problems), n_bytes)
     if len(parts) == 1:
         return replace(parts[0], parts=1)
+    if unlike := _other_dtype(files, parts):
+        return StoredWeights({}, (unlike,), n_bytes)
     unreadable = {key: reason for part in parts for key, reason in part.unreadable.items()}
     width = parts[0].tensors[_NORM].shape[-1:] if _NORM in parts[0].tensors else ()
     tensors = {}
@@ -146,9 +154,19 @@ def _open_parts(folder: Path) -> StoredWeights:
     return StoredWeights(tensors, (), n_bytes, unreadable, notes, parts=len(parts))
 
 
+def _other_dtype(files: list[Path], parts: list[StoredWeights]) -> str | None:
+    for file, part in zip(files, parts, strict=True):
+        for key, tensor in part.tensors.items():
+            first = parts[0].tensors.get(key, tensor)
+            if tensor.dtype != first.dtype:
+                which = f"{key} is {dtype_name(tensor.dtype)} in {file.name}"
+                return f"{which}, {dtype_name(first.dtype)} in {files[0].name}; copy parts of one save"
+    return None
+
+
 def _merged(key: str, cuts: list[StoredTensor], width: tuple[int, ...]) -> StoredTensor:
     shape, axis = cuts[0].shape, _axis(key, cuts[0].shape, width)
-    alike = all(len(cut.shape) == len(shape) and cut.dtype == cuts[0].dtype for cut in cuts)
+    alike = all(len(cut.shape) == len(shape) for cut in cuts)
     if axis is not None and alike and len(shape) > axis:
         shape = (*shape[:axis], sum(cut.shape[axis] for cut in cuts), *shape[axis + 1 :])
     return StoredTensor(shape, cuts[0].dtype, partial(_join, key, cuts, axis, shape))

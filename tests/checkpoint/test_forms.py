@@ -1,6 +1,7 @@
 """Files as other programs leave them: read with a note, or one line that says what it is and what to do."""
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,6 +104,27 @@ FOREIGN: dict[str, tuple[Tensors, str]] = {
         "Hugging Face's names (model.embed_tokens.weight), not Lingua's",
     ),
     "lora": (zeros(LORA), "a LoRA adapter (base_model.model.layers.0.self_attn.q_proj.lora_A.weight)"),
+    "lora beside": (
+        lingua_tensors(CONFIG) | zeros({"layers.0.attention.wq.lora_A.weight": (2, 8)}),
+        "hold a LoRA adapter (layers.0.attention.wq.lora_A.weight) beside the model; merge it",
+    ),
+    "ia3": (
+        zeros({"base_model.model.layers.0.attention.wk.ia3_l": (8, 1)}),
+        "an adapter of peft (base_model.model.layers.0.attention.wk.ia3_l)",
+    ),
+    "weight norm": (
+        renamed(lambda key: key.replace("wq.weight", "wq.weight_v")),
+        "computed from others (layers.0.attention.wq.weight_v, as by weight norm",
+    ),
+    "two models": (
+        renamed(lambda key: f"model.{key}") | renamed(lambda key: f"ema.{key}"),
+        "it holds 2 models (ema., model.); save",
+    ),
+    "gradients": (renamed(lambda key: f"{key}.grad"), "and none of the 32 tensors (tok_embeddings.weight"),
+    "empty": (
+        {key: value[:0] for key, value in lingua_tensors(CONFIG).items()},
+        "its 33 tensors are empty: their values lie elsewhere, in pieces; write",
+    ),
     "optimiser": (zeros({"optim.state.norm.weight.exp_avg": (8,)}), "an optimiser's state alone"),
     "flattened": (zeros({"_fsdp_wrapped_module._flat_param": (99,)}), "pieces that FSDP flattened"),
     "float8": (
@@ -138,6 +160,17 @@ def test_what_is_no_model_of_this_format_is_one_line(tmp_path: Path, tensors, wo
     assert words in problem and ";" in problem
     (found,) = find_checkpoints([tmp_path]).found
     assert words in str(found.problem)
+
+
+def test_a_tied_matrix_may_have_its_untied_name_and_scales_of_float8_may_lie_beside(tmp_path: Path) -> None:
+    tensors = renamed(lambda key: key.replace("output.tied_module", "output"))
+    scales = {"layers.0.attention.wq._extra_state": torch.empty(0, dtype=torch.uint8)}
+    (note,) = whole(in_safetensors(tmp_path / "same", tensors | scales))
+    assert note == "layers.0.attention.wq._extra_state is left out, since float8 is not computed in"
+    (problem,) = problems_of(
+        in_safetensors(tmp_path / "other", tensors | {"output.weight": torch.ones(32, 8)})
+    )
+    assert problem.startswith("output.weight differs from tok_embeddings.weight")
 
 
 def scripted() -> torch.jit.ScriptModule:
@@ -184,6 +217,29 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda file: torch.save({}, file),
         "model.safetensors is a ZIP archive, as torch.save writes, no safetensors file; call it con",
     ),
+    "pickle": (
+        "consolidated.pth",
+        lambda file: file.write_bytes(pickle.dumps({"model": {}})),
+        "it is a pickle, but none of torch.save; give",
+    ),
+    "before gguf": (
+        "model.bin",
+        lambda file: file.write_bytes(b"tjgg\1\0\0\0"),
+        "a file of GGML, from before",
+    ),
+    "no values": (
+        "consolidated.pth",
+        lambda file: torch.save(
+            {"model": {key: value.to("meta") for key, value in lingua_tensors(CONFIG).items()}}, file
+        ),
+        "none of its 33 tensors can be used: tok_embeddings.weight in consolidated.pth has no values",
+    ),
+    "link metadata": (".metadata", lambda file: file.symlink_to("gone"), ".metadata is a link to something"),
+    "link index": (
+        "model.safetensors.index.json",
+        lambda file: file.symlink_to("gone"),
+        "model.safetensors.index.json is a link to something",
+    ),
     "array": (
         "consolidated.pth",
         lambda file: torch.save(torch.ones(3), file),
@@ -212,6 +268,22 @@ def test_a_dangling_link_gives_way_to_a_file(tmp_path: Path) -> None:
     [
         (["a.pt", "b.pt"], "a.pt (one of several: give its path), b.pt (one of several: give its path)"),
         (["model.onnx"], "model.onnx (ONNX's format: save the model again with safetensors)"),
+        (["model.pt2"], "model.pt2 (torch.export's format: save the model again with safetensors)"),
+        (["model.ckpt.index", "checkpoint"], "model.ckpt.index (TensorFlow's format"),
+        (
+            ["model.safetensors.part"],
+            "model.safetensors.part (a download that is not finished: fetch it again)",
+        ),
+        (
+            ["model-1-of-2.pt", "model-2-of-2.pt"],
+            "model-1-of-2.pt (one of several shards: save the model again",
+        ),
+        (
+            ["zero_pp_rank_0_mp_rank_00_optim_states.pt"],
+            "(what a run leaves beside its weights, by its name)",
+        ),
+        (["x.gguf"], "x.gguf (give its path)"),
+        (["large.dat"], "large.dat (of no kind that is read, by its name: save"),
         (["weights.zip", "optimizer.pt"], "optimizer.pt (what a run leaves beside its weights, by its name)"),
         (["notes.txt"], "it holds params.json but no weights. Looked for"),
     ],
@@ -219,17 +291,46 @@ def test_a_dangling_link_gives_way_to_a_file(tmp_path: Path) -> None:
 def test_files_that_are_not_read_are_named_with_why(tmp_path: Path, names: list[str], words: str) -> None:
     (tmp_path / "params.json").write_text(json.dumps(PARAMS))
     for name in names:
-        (tmp_path / name).write_bytes(b"x")
+        (tmp_path / name).write_bytes(b"x" if name != "large.dat" else bytes(2**20))
     (problem,) = problems_of(tmp_path)
     assert words in problem
     assert words in str(find_checkpoints([tmp_path]).found[0].problem)
     assert ("no weights." in problem) == (names == ["notes.txt"])
 
 
-def test_a_folder_of_a_lora_adapter_is_named(tmp_path: Path) -> None:
+def test_endings_in_capitals_are_read_and_hidden_files_are_not(tmp_path: Path) -> None:
+    in_safetensors(tmp_path, lingua_tensors(CONFIG), "MODEL.SAFETENSORS")
+    (tmp_path / "._MODEL.SAFETENSORS").write_bytes(b"\0\5\x16\7")  # as macOS leaves on other disks
+    assert whole(tmp_path) == whole(tmp_path / "MODEL.SAFETENSORS") == ()
+
+
+def test_checkpoints_below_are_named(tmp_path: Path) -> None:
+    in_safetensors(tmp_path / "snapshots" / "abc", lingua_tensors(CONFIG))
+    (problem,) = problems_of(tmp_path)
+    assert problem == "it is no checkpoint; give the path of what is in it: snapshots/abc"
+
+
+def test_a_link_to_nothing_and_weights_under_another_name_beside_config_json(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "x.gguf").symlink_to("gone")
+    (problem,) = problems_of(tmp_path)
+    assert (
+        problem
+        == "it holds config.json but no weights that are read: x.gguf (a link to something that is not there)"
+    )
+    (tmp_path / "x.gguf").unlink()
+    save_file(zeros(HUGGING_FACE), tmp_path / "weights.safetensors")
+    (problem,) = problems_of(tmp_path)
+    assert "weights.safetensors (beside config.json it is to be called model.safetensors)" in problem
+
+
+def test_a_folder_of_an_adapter_of_peft_is_named(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     save_file(zeros(LORA), tmp_path / "adapter_model.safetensors")
-    assert "it is a LoRA adapter, no model by itself; merge it" in problems_of(tmp_path)[0]
+    assert (
+        "it is an adapter of peft (LoRA and the like), no model by itself; merge it"
+        in problems_of(tmp_path)[0]
+    )
 
 
 WIDE = tiny_config(d_head=4)
@@ -301,6 +402,12 @@ MASKS = {
     "half": ("mask", torch.zeros(1, 1, 8, 8).masked_fill(~SEEN, -65504.0).half()),
     "number": ("layers.0.attention.masked_bias", torch.tensor(-1e4)),
 }
+
+
+def test_tables_of_every_layer_that_differ_alike_are_one_line(tmp_path: Path) -> None:
+    tables = {f"layers.{layer}.attention.rotary_emb.inv_freq": FOUR**2 for layer in range(2)}
+    (problem,) = problems_of(with_tables(tmp_path, tables))
+    assert "layers.0.attention.rotary_emb.inv_freq and 1 more hold other rotary angles" in problem
 
 
 @pytest.mark.parametrize("kind", MASKS)

@@ -151,7 +151,7 @@ def test_a_folder_with_one_file_is_that_model_with_two_one_is_named(tmp_path: Pa
     assert sha256(tmp_path) == sha256(file)
     assert [found.path for found in find_checkpoints([tmp_path]).found] == [tmp_path]
     file.with_name("other.gguf").write_bytes(file.read_bytes())
-    with pytest.raises(CheckpointError, match=r"other\.gguf \(one of several: give its path\), small"):
+    with pytest.raises(CheckpointError, match=r"other\.gguf \(give its path\), small"):
         locate(tmp_path)
     names = [found.name for found in find_checkpoints([tmp_path]).found]
     assert names == ["other.gguf", "small.gguf"]

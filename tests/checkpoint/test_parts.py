@@ -107,6 +107,13 @@ def test_parts_that_should_be_alike_and_are_not(tmp_path: Path) -> None:
     assert problem.startswith("norm.weight is in consolidated.00.pth or in consolidated.01.pth, not in both")
 
 
+def test_parts_of_two_saves_are_told_by_their_dtypes(tmp_path: Path) -> None:
+    second = parallel(tmp_path, 2, 1) / "consolidated.01.pth"
+    torch.save({key: value.half() for key, value in torch.load(second, weights_only=True).items()}, second)
+    (problem,) = problems_of(tmp_path)
+    assert "is float16 in consolidated.01.pth, float32 in consolidated.00.pth; copy parts of one" in problem
+
+
 def test_llamas_own_settings_beside_its_parts(tmp_path: Path) -> None:
     plain = tiny_config(MTAOptions(), tied=False)
     own = {key: value for key, value in MODEL.items() if key in lingua_tensors(plain)}

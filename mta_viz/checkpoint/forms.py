@@ -188,7 +188,7 @@ def _foreign_names(names: list[str], embedding: str) -> str | None:
         return None
     if foreign := _first(names, other.search):
         if lingua:
-            remedy = "put Hugging Face's config.json beside it, and no params.json"
+            remedy = "put Hugging Face's config.json beside it"
             return f"its tensors have Hugging Face's names ({foreign}), not Lingua's; {remedy}"
         remedy = "put Lingua's params.json beside it, and no config.json"
         return f"its tensors have Lingua's names ({foreign}), not Hugging Face's; {remedy}"

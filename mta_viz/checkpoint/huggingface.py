@@ -19,7 +19,7 @@ from mta_viz.checkpoint.parts import INDEX, SHARDS, WEIGHTS
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
-from mta_viz.tokenizers.loading import settings_beside
+from mta_viz.tokenizers.loading import kind_of_file, settings_beside, unnamed_file
 
 CONFIG = "config.json"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -40,7 +40,7 @@ class Architecture:
 
     n_ctx: int
     window: int | None = None
-    windowed: bool = True
+    chooses_window: bool = False  # only as use_sliding_window says, in layers from max_window_layers on
     qkv_bias: bool = False
     chooses_biases: bool = False
     one_kv_head_each: bool = False  # for a query head, where nothing is said; shapes show whether that is so
@@ -49,7 +49,7 @@ class Architecture:
 ARCHITECTURES = {
     "LlamaForCausalLM": Architecture(2048, chooses_biases=True, one_kv_head_each=True),
     "MistralForCausalLM": Architecture(131_072, window=4096),
-    "Qwen2ForCausalLM": Architecture(32_768, window=4096, windowed=False, qkv_bias=True),
+    "Qwen2ForCausalLM": Architecture(32_768, window=4096, chooses_window=True, qkv_bias=True),
 }
 
 
@@ -58,13 +58,10 @@ def tokenizer_of(folder: Path, given: Path | None) -> tuple[str, str]:
 
     tokenizer.json itself puts BOS before a text or does not; a SentencePiece model leaves it to the settings.
     """
-    sentencepiece = not (folder / "tokenizer.json").is_file() and (folder / "tokenizer.model").is_file()
-    if given is not None:
-        sentencepiece = given.suffix == ".model"
-    if not sentencepiece:
-        return "huggingface", "tokenizer.json"
-    says_no_bos = settings_beside(folder).get("add_bos_token") is False
-    return ("sp-plain" if says_no_bos else "sp"), "tokenizer.model"
+    file = given or unnamed_file(folder) or folder / "tokenizer.json"
+    kind = kind_of_file(file)
+    without_bos = kind == "sp" and settings_beside(folder).get("add_bos_token") is False
+    return ("sp-plain" if without_bos else kind), file.name
 
 
 def parse_config(data: object, tokenizer_name: str, tokenizer_path: str) -> Parsed:
@@ -77,10 +74,11 @@ def parse_config(data: object, tokenizer_name: str, tokenizer_path: str) -> Pars
     if name not in ARCHITECTURES:
         return Parsed(None, (_unsupported(name),))
     model = FieldReader(data, "config", {})
+    if (packed := model.anything("quantization_config")) is not None:
+        how = show(packed.get("quant_method") if isinstance(packed, dict) else packed)
+        remedy = "which is not read; open the files of the model that is not"
+        return Parsed(None, (f"config.quantization_config: its weights are quantised ({how}), {remedy}",))
     fields = _fields(model, ARCHITECTURES[name])
-    if model.anything("quantization_config") is not None:
-        remedy = "open the files of the model that is not quantised"
-        model.problems.append(f"config.quantization_config: quantised weights are not read; {remedy}")
     model.refuse_unknown(frozenset(_known()["no_effect"]))
     problems: tuple[str, ...] = tuple(model.problems)
     try:
@@ -109,7 +107,7 @@ def _fields(model: FieldReader, kind: Architecture) -> dict[str, Any]:
     d_model, n_heads = _size(model, "hidden_size"), _size(model, "num_attention_heads")
     n_ctx = model.whole("max_position_embeddings", kind.n_ctx)
     _check_window(model, kind, n_ctx)
-    model.checked("hidden_act", "silu", lambda value: value == "silu", '"silu"')
+    model.checked("hidden_act", "silu", lambda value: value in ("silu", "swish"), '"silu"')
     model.checked("rope_interleaved", False, lambda value: value is False, "false")
     biases = [_bias(model, name, kind) for name in ("attention_bias", "mlp_bias")]
     return {
@@ -162,19 +160,21 @@ def _bias(model: FieldReader, name: str, kind: Architecture) -> bool:
 
 def _check_window(model: FieldReader, kind: Architecture, n_ctx: int) -> None:
     """A window no shorter than what the model was trained on hides nothing."""
-    window, used = model.whole("sliding_window", None), model.flag("use_sliding_window", kind.windowed)
+    window, used = model.whole("sliding_window", None), model.flag("use_sliding_window")
     if "sliding_window" not in model.block:
         window = kind.window
-    short = used and window is not None and window < n_ctx
-    if short:
+    short = window is not None and window < n_ctx and (used or not kind.chooses_window)
+    first, layers = (model.whole(name, None, low=0) for name in ("max_window_layers", "num_hidden_layers"))
+    everywhere = not kind.chooses_window or None in (first, layers)
+    if short and (everywhere or first < layers):
         model.problems.append(
             f"config.sliding_window is {window}, shorter than max_position_embeddings {n_ctx}: windowed "
             "attention is not supported; expected null, or at least that length"
         )
+        return
     whole = {"full_attention"} if short else {"full_attention", "sliding_attention"}
-    layers = model.checked("layer_types", None, lambda value: isinstance(value, list), "a list")
-    others = sorted({show(kind) for kind in layers or () if kind not in whole})
-    if others and not short:
+    kinds = model.checked("layer_types", None, lambda value: isinstance(value, list), "a list")
+    if others := sorted({show(kind) for kind in kinds or () if kind not in whole}):
         model.problems.append(f'config.layer_types has {", ".join(others)}; expected "full_attention" alone')
 
 

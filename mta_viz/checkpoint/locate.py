@@ -268,7 +268,7 @@ def adapter_file(location: Location) -> Path:
 
 
 def _weights_format(folder: Path) -> Format | None:
-    if not (folder / PARAMS).is_file() and huggingface.is_folder(folder):
+    if huggingface.is_folder(folder):  # with params.json beside it too, as Mistral's repositories have it
         return "huggingface"
     there: dict[Format, Path] = {}
     for weights_format, names in _WEIGHTS.items():

@@ -264,7 +264,7 @@ def _sizes(model: FieldReader, vocab_size: int | None) -> dict[str, Any]:
         "n_heads": n_heads,
         "n_kv_heads": n_kv_heads,
         "d_head": d_head,
-        "d_mlp": hinted or mlp_width(d_model, factor, multiple),
+        "d_mlp": hinted or model.whole("hidden_dim", None) or mlp_width(d_model, factor, multiple),
         "vocab_size": _vocab_size(model, vocab_size),
         "norm_eps": model.positive("norm_eps", 1e-5),
         "rope_theta": model.positive("rope_theta", 10000.0),
@@ -275,6 +275,10 @@ def _sizes(model: FieldReader, vocab_size: int | None) -> dict[str, Any]:
 
 
 def _rope_scaling(model: FieldReader) -> RopeScaling | None:
+    if model.anything("use_scaled_rope") not in (None, False):
+        rule = {"rope_type": "llama3", **dict(zip(SCALING, (8.0, 1.0, 4.0, 8192), strict=True))}
+        written = f'"rope_scaling": {json.dumps(rule)} (factor 32.0 for Llama 3.2)'
+        model.problems.append(f"model.use_scaled_rope does not say by how much; write {written} in its place")
     block = FieldReader(model.anything("rope_scaling"), "model.rope_scaling", {})
     scaling = read_rope_scaling(block)
     model.problems += block.problems

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mta_viz.checkpoint import (
     adapter,
@@ -42,7 +43,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.tokenizers.loading import kind_of_file
+from mta_viz.tokenizers.loading import kind_of_file, unnamed_file
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,7 @@ def _inspect(
         params = {**params, "model": model}
         by_tokenizer = model.get("vocab_size", -1) == -1
         open_tokenizer |= by_tokenizer
+        params = _with_tokenizer(params, given or unnamed_file(location.folder))
     named = parse_params(params, vocab_size=1)  # for the tokenizer's name; its size comes with it
     opened = _OpenedTokenizer(path=named.tokenizer_path)
     if open_tokenizer:
@@ -231,6 +233,15 @@ def _inspect(
     if by_tokenizer and opened.broken:
         misfits.append("vocab_size is -1, the number of its tokenizer's tokens, and that cannot be used")
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
+
+
+def _with_tokenizer(params: dict[str, Any], file: Path | None) -> dict[str, Any]:
+    """The settings, `file` named as the tokenizer where they name none, as Llama's own do not."""
+    data = params.get("data") or {}
+    named = data.get("tokenizer") if isinstance(data, dict) else True
+    if file is None or (named and not (isinstance(named, dict) and named.get("name") is None)):
+        return params
+    return {**params, "data": {**data, "tokenizer": {"name": kind_of_file(file), "path": file.name}}}
 
 
 def _inspect_dump(location: Location) -> _Findings:
@@ -303,12 +314,12 @@ def _misfits(
 
 
 def _open_tokenizer(parsed: Parsed, folder: Path, override: Path | None) -> _OpenedTokenizer:
-    from mta_viz.tokenizers.loading import load_tokenizer
+    from mta_viz.tokenizers.loading import WHAT_TO_DO, load_tokenizer
 
     name, path = parsed.tokenizer_name, parsed.tokenizer_path
     missing = _OpenedTokenizer(None, None, str(override) if override else path, override is not None)
     if name is None:
-        problem = f"{PARAMS} names no tokenizer (data.tokenizer.name); paste token ids instead of text"
+        problem = f"{PARAMS} names no tokenizer (data.tokenizer.name). {WHAT_TO_DO}"
         return replace(missing, problem=problem)
     try:
         tokenizer = load_tokenizer(name, path, folder=folder, override=override)

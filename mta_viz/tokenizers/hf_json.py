@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tokenizers import Tokenizer as Library
@@ -47,7 +48,7 @@ class JsonTokenizer(LabelledOnce):
             self._library = Library.from_str(data.decode("utf-8"))
         except Exception as error:  # the library raises Exception itself for every fault of the file
             quoted = _QUOTED.sub("...", str(error))  # what stands in the file is nobody else's
-            reason = f"the tokenizers library cannot read it ({quoted[:120]})."
+            reason = _foreign(data) or f"the tokenizers library cannot read it ({quoted[:120]})."
             raise TokenizerError(reason) from error
         _make_exact(self._library)
         vocabulary = self._library.get_vocab(with_added_tokens=True)
@@ -145,6 +146,17 @@ class HuggingFaceTokenizer(JsonTokenizer):
         self.eos_id = self.eos_id if end is None else end
         self._special.add(self.eos_id)
         return self
+
+
+def _foreign(data: bytes) -> str | None:
+    """What a JSON file of another kind is."""
+    with suppress(ValueError, RecursionError):
+        settings = json.loads(data)
+        if isinstance(settings, dict) and {"config", "vocab"} <= settings.keys():
+            return "it is a tekken file of Mistral's, which is not read: give the model's tokenizer.json."
+        if isinstance(settings, dict) and settings and all(type(i) is int for i in settings.values()):
+            return "it is a vocabulary without the rest (vocab.json): give the model's tokenizer.json."
+    return None
 
 
 def _make_exact(library: Library) -> None:

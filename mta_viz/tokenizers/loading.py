@@ -24,6 +24,7 @@ from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.builtin import BytesTokenizer, CharTokenizer
 from mta_viz.tokenizers.gguf import read_header, tokenizer_file, vocabulary
+from mta_viz.tokenizers.model_files import rank_of_line
 from mta_viz.tokenizers.worker import FencedTokenizer, fenced
 from mta_viz.writing import write
 
@@ -32,7 +33,7 @@ _IDS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 SETTINGS = "tokenizer_config.json"
 _MAX_FILE_BYTES = 1 << 28
 GGUF = "gguf"
-_WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."
+WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."
 _JSON, _PROTO = "a tokenizer.json of the tokenizers library", "a SentencePiece model (often tokenizer.model)"
 # What the file of a kind is called in a message.
 _FILES = {
@@ -95,14 +96,24 @@ def _load(name: str, path: str | None, folder: Path, override: Path | None) -> T
     try:
         return fenced(name, content, token_text(settings.get("eos_token")))
     except TokenizerError as error:
-        raise TokenizerError(
-            f"{printable(file)} cannot be used as {wanted}: {error} {_WHAT_TO_DO}"
-        ) from error
+        raise TokenizerError(f"{printable(file)} cannot be used as {wanted}: {error} {WHAT_TO_DO}") from error
 
 
 def kind_of_file(file: Path) -> str:
-    """The kind of a tokenizer's file that a user gives for a model whose own vocabulary makes none."""
+    """The kind of a tokenizer's file that no settings name: `tokenizer.model` may be either of two."""
+    if file.suffix == ".json":
+        return "huggingface"
+    with suppress(FileError, TokenizerError, ValueError), door.opened(file) as opened:
+        rank_of_line(opened.readline(1000))
+        return "tiktoken"
     return "sp" if file.suffix == ".model" else "huggingface"
+
+
+def unnamed_file(model: Path) -> Path | None:
+    """The tokenizer's file of a model (its folder, or a file there) whose settings name none."""
+    folder = model if model.is_dir() else model.parent
+    places = (folder / name for name in ("tokenizer.json", "tokenizer.model"))
+    return next(filter(Path.is_file, places), None) or remembered(model)
 
 
 def _of_gguf(file: Path) -> Tokenizer:
@@ -124,7 +135,7 @@ def gguf_tokenizer_file(file: Path) -> tuple[str, str, bytes]:
 
 
 def _no_vocabulary(file: Path, error: TokenizerError) -> TokenizerError:
-    wanted = f"Give the model's tokenizer.json or tokenizer.model. {_WHAT_TO_DO}"
+    wanted = f"Give the model's tokenizer.json or tokenizer.model. {WHAT_TO_DO}"
     return TokenizerError(f"The vocabulary in {printable(file.name)} cannot be used: {error} {wanted}")
 
 
@@ -157,7 +168,7 @@ def _read(name: str, wanted: str, candidates: list[Path | FileError]) -> tuple[P
                 missing = False
                 break
     places = "; ".join(looked) or "nowhere, since params.json gives no path"
-    message = f'The "{name}" tokenizer needs {wanted}. Looked for: {places}. {_WHAT_TO_DO}'
+    message = f'The "{name}" tokenizer needs {wanted}. Looked for: {places}. {WHAT_TO_DO}'
     raise TokenizerError(message, missing=missing)
 
 

@@ -123,6 +123,12 @@ class TiktokenTokenizer(LabelledOnce):
         return label_bytes(self._pieces[token_id]) if 0 <= token_id < len(self._pieces) else unnamed(token_id)
 
 
+def rank_of_line(line: bytes) -> tuple[bytes, int]:
+    """The bytes of a token and its rank. Raises ValueError for a line that holds none."""
+    piece, rank = line.split()
+    return b64decode(piece, validate=True), int(rank)
+
+
 def parse_ranks(data: bytes) -> dict[bytes, int]:
     """{bytes of a token: its rank} of a rank file. Raises TokenizerError saying what is wrong with it."""
     ranks: dict[bytes, int] = {}
@@ -130,8 +136,8 @@ def parse_ranks(data: bytes) -> dict[bytes, int]:
         if not line.strip():
             continue
         try:
-            piece, rank = line.split()
-            ranks[b64decode(piece, validate=True)] = int(rank)
+            piece, rank = rank_of_line(line)
+            ranks[piece] = rank
         except (ValueError, binascii.Error) as error:
             raise TokenizerError(f'line {number} is not "base64 rank".') from error
     if sorted(ranks.values()) != list(range(len(ranks))):

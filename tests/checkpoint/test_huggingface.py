@@ -55,6 +55,7 @@ def assert_same_logits(folder: Path) -> None:
         ("Llama", {"mlp_bias": True, "rms_norm_eps": 0.01}),
         ("Mistral", {"sliding_window": None}),
         ("Mistral", {"sliding_window": 128, "head_dim": 8}),
+        ("Qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 2}),
         ("Qwen2", {}),
         ("Qwen2", {"tie_word_embeddings": True, "sliding_window": 16}),
         ("Llama", {"shard": "10KB"}),
@@ -63,6 +64,12 @@ def assert_same_logits(folder: Path) -> None:
 )
 def test_logits_are_those_of_the_library(tmp_path: Path, kind: str, settings: dict[str, Any]) -> None:
     assert_same_logits(saved(tmp_path / "m", kind, **settings))
+
+
+def test_settings_of_mistrals_own_format_may_lie_beside(tmp_path: Path) -> None:
+    saved(tmp_path, "Mistral", sliding_window=None)
+    (tmp_path / "params.json").write_text('{"dim": 24, "n_layers": 2, "n_heads": 4, "hidden_dim": 40}')
+    assert_same_logits(tmp_path)
 
 
 def test_half_precision_is_read_as_it_is(tmp_path: Path) -> None:

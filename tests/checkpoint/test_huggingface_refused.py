@@ -71,9 +71,17 @@ MISTRAL: dict[str, Any] = {"architectures": ["MistralForCausalLM"]}
         ({"partial_rotary_factor": 0.5}, "config.partial_rotary_factor is 0.5; expected 1"),
         ({"rope_interleaved": True}, "config.rope_interleaved is true; expected false"),
         ({"attn_logit_softcapping": 50.0}, "config.attn_logit_softcapping (50.0) is not a field"),
-        ({"quantization_config": {"bits": 4}}, "config.quantization_config: quantised weights are not read"),
+        (
+            {"quantization_config": {"bits": 4}},
+            "config.quantization_config: its weights are quantised (null)",
+        ),
+        ({"quantization_config": {"quant_method": "awq"}}, 'its weights are quantised ("awq"), which is not'),
         ({"auto_map": {"AutoModel": "x.Y"}}, "config.auto_map"),
         (MISTRAL | {"sliding_window": 64}, "config.sliding_window is 64, shorter than max_position_embed"),
+        (
+            MISTRAL | {"sliding_window": 64, "use_sliding_window": False},
+            "config.sliding_window is 64, shorter",
+        ),
         (MISTRAL | {"max_position_embeddings": 8192}, "config.sliding_window is 4096, shorter than"),
         (MISTRAL | {"attention_bias": True}, "config.attention_bias is true; expected false"),
         (QWEN2 | {"use_sliding_window": True, "sliding_window": 64}, "config.sliding_window is 64, shorter"),

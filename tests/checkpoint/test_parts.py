@@ -122,6 +122,10 @@ def test_llamas_own_settings_beside_its_parts(tmp_path: Path) -> None:
     torch.save(own | {"rope.freqs": torch.ones(1)}, tmp_path / "consolidated.00.pth")
     check(tmp_path, own)
     assert read_checkpoint(tmp_path).config.vocab_size == 32
+    settings(tmp_path, fields | {"multiple_of": 256, "hidden_dim": 24})  # as Mistral's own have it
+    check(tmp_path, own)
+    settings(tmp_path, fields | {"use_scaled_rope": True})
+    assert 'write "rope_scaling": {"rope_type": "llama3", "factor": 8.0, ' in problems_of(tmp_path)[0]
 
 
 @pytest.mark.parametrize("name", ["consolidated.pt", "last.ckpt", "weights.pth", "pytorch_model.bin"])

@@ -107,7 +107,9 @@ def test_a_sentencepiece_model_leaves_bos_to_the_settings(sentencepiece_folder: 
 
 def test_a_file_given_says_what_it_is_by_its_ending(tmp_path: Path) -> None:
     assert tokenizer_of(tmp_path, None) == ("huggingface", "tokenizer.json")
-    assert tokenizer_of(tmp_path, Path("my.model")) == ("sp", "tokenizer.model")
+    assert tokenizer_of(tmp_path, Path("my.model")) == ("sp", "my.model")
+    (tmp_path / "ranks.model").write_text("IQ== 0\nIg== 1\n")  # as Llama 3's own file is called
+    assert tokenizer_of(tmp_path, tmp_path / "ranks.model") == ("tiktoken", "ranks.model")
     (tmp_path / "tokenizer.model").touch()
     assert tokenizer_of(tmp_path, None) == ("sp", "tokenizer.model")
     assert tokenizer_of(tmp_path, Path("my.json")) == ("huggingface", "tokenizer.json")

@@ -1,15 +1,21 @@
 """Finding and opening tokenizer files, and what is said when that fails."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from mta_viz.checkpoint.layout import file_entries
+from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.config import ModelConfig
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.loading import load_tokenizer
+from mta_viz.tokenizers.loading import load_tokenizer, remember_given
 
 AUTHORS = "/home/author/llama/"
 FILES = [("tiktoken", "ranks.tiktoken"), ("sp", "tokenizer.model"), ("tokenizers", "tokenizer.json")]
@@ -142,3 +148,50 @@ def test_importing_and_opening_bytes_loads_no_library() -> None:
     )
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+LLAMA = ModelConfig(
+    d_model=8, n_layers=1, n_heads=2, n_kv_heads=2, d_head=4, d_mlp=24, vocab_size=1000, n_ctx=1024
+)
+
+
+def llamas_own(folder: Path) -> Path:
+    """Settings as Llama's own files have them, which name no tokenizer, beside weights."""
+    folder.mkdir()
+    fields = {"dim": 8, "n_layers": 1, "n_heads": 2, "vocab_size": 1000, "multiple_of": 8}
+    (folder / "params.json").write_text(json.dumps(fields))
+    tensors = {entry.key: torch.zeros(entry.shape) for entry in file_entries(LLAMA).values()}
+    torch.save(tensors, folder / "consolidated.00.pth")
+    return folder
+
+
+@pytest.mark.parametrize("file", ["ranks.tiktoken", "tokenizer.model", "tokenizer.json"])
+@pytest.mark.parametrize("given", [True, False])
+def test_settings_that_name_no_tokenizer_take_the_file_beside_them_or_the_one_given(
+    tmp_path: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch, file: str, given: bool
+) -> None:
+    monkeypatch.setenv("MTA_VIZ_TOKENIZERS", str(tmp_path / "given"))
+    folder, name = llamas_own(tmp_path / "model"), "tokenizer.json" if ".json" in file else "tokenizer.model"
+    place = (tmp_path if given else folder) / name
+    shutil.copy(tokenizer_folder / file, place)
+    checkpoint = read_checkpoint(folder, tokenizer=place if given else None)
+    kinds = {"ranks.tiktoken": "tiktoken", "tokenizer.model": "sp", "tokenizer.json": "huggingface"}
+    assert (checkpoint.tokenizer_name, checkpoint.tokenizer_problem) == (kinds[file], None)
+    if given:
+        remember_given(checkpoint.source.path, place)
+        again = read_checkpoint(folder)
+        assert again.tokenizer.encode("the").ids == checkpoint.tokenizer.encode("the").ids
+        assert again.notes == (f"the tokenizer is {place}, which was given for this model before",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"config": {"version": "v3"}, "vocab": []}, "a tekken file of Mistral's, which is not read"),
+        ({"the": 1, "a": 0}, "a vocabulary without the rest (vocab.json)"),
+    ],
+)
+def test_json_of_another_kind_is_named(tmp_path: Path, settings: object, words: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(settings))
+    with pytest.raises(TokenizerError, match=re.escape(words)):
+        load_tokenizer("huggingface", "tokenizer.json", folder=tmp_path)

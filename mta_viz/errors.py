@@ -1,6 +1,6 @@
 """Every error a user can cause. Each message says what came, what was expected and what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mta_viz import printed
 
@@ -70,6 +70,21 @@ class MemoryFullError(MtaVizError):
 
 class Cancelled(MtaVizError):
     """Raised out of a progress callback to stop a run; nothing is left half done."""
+
+
+def refuse_all(checks: Iterable[Callable[[], object]], subject: str) -> None:
+    """Make every check; what is wrong with several of them is one ConfigError with all problems."""
+    raised: list[MtaVizError] = []
+    for check in checks:
+        try:
+            check()
+        except MtaVizError as error:
+            raised.append(error)
+    if len(raised) == 1:
+        raise raised[0]
+    if raised:
+        problems = [problem for error in raised for problem in getattr(error, "problems", (str(error),))]
+        raise ConfigError(problems, subject)
 
 
 def describe_problems(subject: str, problems: Sequence[str]) -> str:

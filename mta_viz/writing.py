@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool)
             _clear(folder.parent)
             fill(hidden)
             names = sorted(file.name for file in hidden.iterdir())
-            _check_free(folder, names, overwrite)
+            check_free(folder, names, overwrite)
             for place in (*map(hidden.joinpath, names), hidden):
                 _to_disk(place)
             if folder.exists():
@@ -74,7 +74,8 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool)
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _check_free(folder: Path, names: list[str], overwrite: bool) -> None:
+def check_free(folder: Path, names: Sequence[str], overwrite: bool = False) -> None:
+    """Raises CheckpointError where one of these files is in the folder, unless it may be overwritten."""
     there = [name for name in names if (folder / name).exists()]
     if there and not overwrite:
         problem = f"{', '.join(there)} already there; choose another folder, or allow overwriting"

@@ -70,7 +70,7 @@ def plain(weights: StoredWeights, embedding: str) -> StoredWeights:
     tensors = {name: weights.tensors[key] for name, key in named.items() if key in weights.tensors}
     unreadable = {name: weights.unreadable[key] for name, key in named.items() if key in weights.unreadable}
     masks = {name: tensors.pop(name) for name in list(tensors) if _MASK.search(name)}
-    if scales := [tensors.pop(name) and name for name in list(tensors) if _NO_VALUES.search(name)]:
+    if scales := {name: tensors.pop(name) for name in list(tensors) if _NO_VALUES.search(name)}:
         notes.append(f"{_listed(scales)} left out, since float8 is not computed in")
     cause = _cause(weights, tensors, unreadable, embedding) if tensors or unreadable else None
     if cause is not None:

@@ -133,8 +133,7 @@ def write_lingua(folder: Path, checkpoint: types.Checkpoint, *, overwrite: bool 
     with what Lingua's models have none of.
     """
     config, source = checkpoint.config, checkpoint.source
-    if problems := _beyond_lingua(config):
-        raise CheckpointError(problems, "The model to write")
+    check_for_lingua(config)
     model = {"model": to_file(config, checkpoint.state_dict, None, tied_copy=True)}
     save = partial(torch.save, model)
     tokenizer = TokenizerFile(checkpoint.tokenizer_name, checkpoint.tokenizer_path)
@@ -143,10 +142,13 @@ def write_lingua(folder: Path, checkpoint: types.Checkpoint, *, overwrite: bool 
     write_model(folder, config, WEIGHTS, save, dtype=source.dtype, tokenizer=tokenizer, overwrite=overwrite)
 
 
-def _beyond_lingua(config: ModelConfig) -> list[str]:
+def check_for_lingua(config: ModelConfig) -> None:
+    """Raises CheckpointError for a model with what Lingua's models have none of."""
     remedy = "which Lingua's format has no place for; write the project's own (model.safetensors)"
     names = [name for name in (*BEYOND_LINGUA, "rope_scaling") if getattr(config, name)]
-    return [f"it has {name} {getattr(config, name)}, {remedy}" for name in names]
+    if names:
+        problems = [f"it has {name} {getattr(config, name)}, {remedy}" for name in names]
+        raise CheckpointError(problems, "The model to write")
 
 
 METADATA = ".metadata"

@@ -4,12 +4,14 @@
 """
 
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.cli.flags import PATH, add_base, output_path
-from mta_viz.cli.output import ProgressLine, note
-from mta_viz.errors import MtaVizError
+from mta_viz.cli.output import ProgressLine, check_output, note
+from mta_viz.errors import MtaVizError, refuse_all
+from mta_viz.writing import check_free
 
 if TYPE_CHECKING:
     from mta_viz.checkpoint.types import Checkpoint
@@ -37,6 +39,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """What was written, with its sha256. Every value is that of the file read, bit for bit."""
     from mta_viz.checkpoint.locate import sha256
 
+    refuse_all([partial(_check_base, arguments), partial(_check_out, arguments)], "What to convert")
     checkpoint = _read(arguments)
     for text in checkpoint.notes:
         note(text)
@@ -50,6 +53,32 @@ def run(arguments: Namespace) -> dict[str, Any]:
     }
 
 
+def _check_base(arguments: Namespace) -> None:
+    from mta_viz.checkpoint.locate import locate
+
+    adapter = locate(arguments.path).format == "adapter"
+    if arguments.base is not None and not adapter and arguments.to != "adapter":
+        raise MtaVizError(f"{arguments.path} is no adapter, so it has no base: leave --base out")
+    if arguments.base is None and not adapter and arguments.to == "adapter":
+        raise MtaVizError("an adapter is what a model has beyond its base: give the base with --base PATH")
+
+
+def _check_out(arguments: Namespace) -> None:
+    from mta_viz.checkpoint import lingua, native
+    from mta_viz.checkpoint.files import PARAMS
+
+    out = arguments.folder
+    if arguments.to != "adapter":
+        weights = {"native": native.WEIGHTS, "lingua": lingua.WEIGHTS, "kernels": native.KERNELS}
+        check_free(out, [PARAMS, weights[arguments.to]])
+        return
+    if out.suffix != ".safetensors":
+        raise MtaVizError(f"{out} is to be an adapter's file: give it a name that ends with .safetensors")
+    if out.is_file():
+        raise MtaVizError(f"{out} is there already; choose another name")
+    check_output(out, force=True)
+
+
 def _read(arguments: Namespace) -> "Checkpoint":
     """An adapter together with its base, unless its kernels are all that is wanted."""
     from mta_viz.checkpoint.locate import locate
@@ -57,8 +86,6 @@ def _read(arguments: Namespace) -> "Checkpoint":
     from mta_viz.checkpoint.relatives import read_model
 
     adapter = locate(arguments.path).format == "adapter"
-    if arguments.base is not None and not adapter and arguments.to != "adapter":
-        raise MtaVizError(f"{arguments.path} is no adapter, so it has no base: leave --base out")
     with ProgressLine("reading") as progress:
         if arguments.to == "kernels" or not adapter:
             return read_checkpoint(arguments.path, progress=progress)
@@ -96,10 +123,6 @@ def _write_adapter(arguments: Namespace, checkpoint: "Checkpoint") -> dict[str, 
     from mta_viz.checkpoint.relatives import base_of
 
     place, file = checkpoint.source.base or arguments.base, arguments.folder
-    if place is None:
-        raise MtaVizError("an adapter is what a model has beyond its base: give the base with --base PATH")
-    if file.suffix != ".safetensors":
-        raise MtaVizError(f"{file} is to be an adapter's file: give it a name that ends with .safetensors")
     base, names = read_checkpoint(place), set[str]()
     about = AdapterAbout(base_of(base.source), checkpoint.config.mta)
     if checkpoint.source.format == "adapter":  # what it says of its training, and what it holds, it keeps

@@ -2,12 +2,14 @@
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mta_viz.cli.flags import add_task, kernel_size, layer_list, number_list, output_path, positive
 from mta_viz.cli.output import note
 from mta_viz.config import DTYPES
+from mta_viz.errors import ConfigError, refuse_all
 from mta_viz.training.finetune_settings import KEPT, TRAINED, FinetuneConfig, finetune_config
 
 HELP = "train kernels into a model of yours"
@@ -55,10 +57,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
     changes = {name: getattr(arguments, name) for name in SETTINGS}
     if arguments.pairs is not None:
         changes |= dict(zip(("names", "cities"), arguments.pairs, strict=True))
-    config = finetune_config(arguments.config, **changes)
     from mta_viz.training.finetune import finetune
-    from mta_viz.training.recipe import STATE_FILE, print_evaluation, print_progress
+    from mta_viz.training.recipe import STATE_FILE, print_evaluation, print_progress, run_checks
 
+    settings = partial(finetune_config, arguments.config, **changes)
+    run = run_checks(arguments.out, arguments.device, resume=arguments.resume)
+    refuse_all([partial(_check_flags, arguments), settings, *run], "The finetuning")
+    config = settings()
     try:
         return finetune(
             config,
@@ -74,6 +79,19 @@ def run(arguments: Namespace) -> dict[str, Any]:
             kept = f"what was trained is kept in {arguments.out}"
             note(f"{kept}; the same command with --resume goes on from there")
         raise
+
+
+def _check_flags(arguments: Namespace) -> None:
+    """Raises ConfigError for flags that mean nothing beside others."""
+    idle = {
+        "--kernel with --train norms": arguments.kernel and arguments.train == "norms",
+        f"--pairs with --task {arguments.task}": arguments.pairs and arguments.task not in (None, "pairs"),
+        "--keep-weight with --keep none": arguments.keep_weight is not None and arguments.keep == "none",
+    }
+    if problems := [
+        f"{flags} means nothing; leave one of them out" for flags, given in idle.items() if given
+    ]:
+        raise ConfigError(problems, "The finetuning")
 
 
 def two_sizes(text: str) -> tuple[int, int]:

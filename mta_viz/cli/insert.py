@@ -9,6 +9,7 @@ from mta_viz.cli import flags
 from mta_viz.cli.output import note
 from mta_viz.config import Gate
 from mta_viz.errors import MtaVizError
+from mta_viz.writing import check_free
 
 if TYPE_CHECKING:
     from mta_viz.checkpoint.types import Checkpoint
@@ -55,6 +56,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """What was inserted, by how much the logits of a short prompt changed, and what was written."""
     if arguments.out is None and arguments.merged is None:
         raise MtaVizError("nothing to write; name an adapter's file with --out, or a folder with --merged")
+    if arguments.merged is not None:
+        _check_merged(arguments.merged)
     from mta_viz.checkpoint.types import parameter_count
     from mta_viz.run.scoring import logit_change, write_inserted
 
@@ -94,6 +97,13 @@ def _inserted(base: "HookedMTA", arguments: Namespace) -> "HookedMTA":
         group_norm=arguments.norm,
         gate=None if arguments.gate is None else GATES[arguments.gate],
     )
+
+
+def _check_merged(folder: Path) -> None:
+    from mta_viz.checkpoint.files import PARAMS
+    from mta_viz.checkpoint.native import WEIGHTS
+
+    check_free(folder, [PARAMS, WEIGHTS])
 
 
 def _write_merged(folder: Path, checkpoint: "Checkpoint", inserted: "HookedMTA") -> None:

@@ -2,11 +2,13 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mta_viz.cli.flags import output_path
-from mta_viz.training.settings import BlocksConfig, NeedleConfig, recipe_config
+from mta_viz.errors import refuse_all
+from mta_viz.training.settings import BlocksConfig, NeedleConfig, Settings, recipe_config
 
 HELP = "train a checkpoint like the shipped ones"
 
@@ -49,7 +51,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def _train_blocks(arguments: Namespace) -> dict[str, Any]:
-    config = recipe_config(BlocksConfig, arguments.config, **_changes(arguments))
+    config = _settings(BlocksConfig, arguments, **_changes(arguments))
     from mta_viz.training.from_scratch import train_blocks
 
     out = arguments.out or Path(f"blocks-{config.variant}-{config.seed}")
@@ -58,7 +60,7 @@ def _train_blocks(arguments: Namespace) -> dict[str, Any]:
 
 def _train_needle(arguments: Namespace) -> dict[str, Any]:
     changes = _changes(arguments) | {"learning_rate": arguments.learning_rate}
-    config = recipe_config(NeedleConfig, arguments.config, **changes)
+    config = _settings(NeedleConfig, arguments, **changes)
     from mta_viz.training.from_scratch import train_needle
 
     return train_needle(
@@ -68,6 +70,16 @@ def _train_needle(arguments: Namespace) -> dict[str, Any]:
         stage=lambda text: print(f"{text} ...", file=sys.stderr, flush=True),
         **_running(arguments),
     )
+
+
+def _settings(kind: type[Settings], arguments: Namespace, **changes: Any) -> Settings:
+    """The recipe's settings. What is wrong with them, the device and the folders is told at once."""
+    from mta_viz.training.recipe import export_checks, run_checks
+
+    read = partial(recipe_config, kind, arguments.config, **changes)
+    run = run_checks(arguments.out, arguments.device, arguments.max_seconds, arguments.resume)
+    refuse_all([read, *run, *export_checks(arguments.lingua, arguments.out, arguments.resume)], "The run")
+    return read()
 
 
 def _changes(arguments: Namespace) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from mta_viz.checkpoint.native import write_merged
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.relatives import base_of
 from mta_viz.checkpoint.types import Checkpoint
-from mta_viz.errors import ConfigError, FileError
+from mta_viz.errors import ConfigError, FileError, refuse_all
 from mta_viz.model.editing import edited, insert_mta
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.run.devices import check_fits, checked_device
@@ -44,7 +44,15 @@ from mta_viz.training.finetune_loss import (
     right_answers,
 )
 from mta_viz.training.finetune_settings import FinetuneConfig
-from mta_viz.training.recipe import PROGRESS_FILE, Batches, Extras, Recipe, loss_curve, write_history
+from mta_viz.training.recipe import (
+    PROGRESS_FILE,
+    Batches,
+    Extras,
+    Recipe,
+    loss_curve,
+    run_checks,
+    write_history,
+)
 from mta_viz.training.trainer import (
     Loss,
     Prefetched,
@@ -80,7 +88,16 @@ def finetune(
     rest as in `Recipe.train`; how long a run takes stands in `config`. Raises `MtaVizError` for a base that
     cannot be used or has kernels already, a corpus without text, a task that does not fit the base.
     """
+    run = run_checks(out, device, resume=options.get("resume", False))
+    refuse_all([*run, partial(check_dtype, config, device)], config.subject)
     return FinetuneRecipe.of(config, device, tell).train(out, device=device, **options)
+
+
+def check_dtype(config: FinetuneConfig, device: str) -> None:
+    """Raises ConfigError for a dtype in which all parameters cannot be trained there."""
+    if config.train == "all" and config.dtype != "float32" and not device.startswith("cuda"):
+        problem = f"all parameters are trained in {config.dtype} on a GPU alone; take float32 on {device}"
+        raise ConfigError([problem], config.subject)
 
 
 @dataclass(frozen=True)
@@ -100,9 +117,7 @@ class FinetuneRecipe(Recipe):
     def of(cls, config: FinetuneConfig, device: str, tell: Tell) -> "FinetuneRecipe":
         """Read the base, the corpus and the task, and refuse what cannot be trained."""
         place, dtype = checked_device(device), getattr(torch, config.dtype)
-        if config.train == "all" and config.dtype != "float32" and place.type != "cuda":
-            problem = f"all parameters are trained in {config.dtype} on a GPU alone; take float32 on {place}"
-            raise ConfigError([problem], config.subject)
+        check_dtype(config, device)
         checkpoint = read_checkpoint(config.base)
         check_fits(checkpoint, place, dtype)
         base = build_model(checkpoint, device=place, dtype=dtype)

@@ -13,6 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,12 @@ from torch import nn
 from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.layout import file_entries
-from mta_viz.checkpoint.lingua import write_lingua
+from mta_viz.checkpoint.lingua import check_for_lingua, write_lingua
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.config import ModelConfig
-from mta_viz.errors import MtaVizError
+from mta_viz.errors import MtaVizError, refuse_all
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.devices import checked_device
@@ -129,13 +130,9 @@ class Recipe(ABC):
         `resume=True` continues from. Raises `MtaVizError` for an `out` that exists (without `resume`), a
         missing device, or settings that describe no model, before any work.
         """
+        refuse_all([*run_checks(out, device, max_seconds, resume), self.check], "The run")
         place = checked_device(device)
-        if max_seconds is not None and not max_seconds > 0:
-            raise training.TrainingError(
-                f"max_seconds is {max_seconds}; expected a number of seconds above 0."
-            )
-        self.check()
-        prepare_folder(out, resume)
+        prepare_folder(out)
         with self.batches(place) as batches:
             trainer = self._trainer(batches, out, place)
             if resume:
@@ -212,12 +209,22 @@ class ModelRecipe(Recipe):
         """The tokenizer's name and, where it needs one, its file, which is put into `out`."""
         return "char", None
 
-    def train(self, out: Path, *, lingua: Path | None = None, **options: Any) -> dict[str, Any]:
+    def train(
+        self,
+        out: Path,
+        *,
+        lingua: Path | None = None,
+        report: Report | None = None,
+        evaluation_progress: Progress = lambda share: None,
+        **run: Any,
+    ) -> dict[str, Any]:
         """As `Recipe.train`; `out` gets model.safetensors and params.json (float16) and, of models with
         kernels, kernel_history.safetensors. `lingua` is a folder, which must not exist, for the same weights
         in Lingua's format."""
-        check_export(lingua, out, resume=options.get("resume", False))
-        card = super().train(out, **options)
+        checks = [*run_checks(out, **run), *export_checks(lingua, out, run.get("resume", False)), self.check]
+        export = [] if lingua is None else [partial(check_for_lingua, self.config.model_config())]
+        refuse_all([*checks, *export], "The run")
+        card = super().train(out, report=report, evaluation_progress=evaluation_progress, **run)
         if lingua is not None:
             write_lingua(lingua, read_checkpoint(out), overwrite=True)
         return card
@@ -324,22 +331,45 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def check_export(lingua: Path | None, out: Path, resume: bool) -> None:
-    """Raise `MtaVizError` where the export would lie in the run's own folder or over something else."""
-    if lingua is not None and lingua.resolve() == out.resolve():
+Checks = list[Callable[[], object]]  # each raises `MtaVizError` for what it does not find right
+
+
+def run_checks(
+    out: Path | None, device: str = "cpu", max_seconds: float | None = None, resume: bool = False
+) -> Checks:
+    """What is looked at before a run of any recipe; `out` None: its place is free whatever its name."""
+    folder = [partial(_check_folder, out, resume)] if out is not None else []
+    return [partial(checked_device, device), partial(_check_clock, max_seconds), *folder]
+
+
+def _check_clock(max_seconds: float | None) -> None:
+    if max_seconds is not None and not max_seconds > 0:
+        raise training.TrainingError(f"max_seconds is {max_seconds}; expected a number of seconds above 0.")
+
+
+def _check_folder(out: Path, resume: bool) -> None:
+    if resume and not (out / STATE_FILE).is_file():
+        raise training.nothing_to_resume(out / STATE_FILE)
+    if out.is_symlink() and not out.exists():
+        raise MtaVizError(f"{out} is a link to something that is not there; choose another folder.")
+    if not resume and _is_taken(out):
+        raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
+
+
+def export_checks(lingua: Path | None, out: Path | None, resume: bool) -> Checks:
+    """The same of the folder for Lingua's format: not the run's own, nor over something else."""
+    return [] if lingua is None else [partial(_check_export, lingua, out, resume)]
+
+
+def _check_export(lingua: Path, out: Path | None, resume: bool) -> None:
+    if out is not None and lingua.resolve() == out.resolve():
         raise MtaVizError(f"{lingua} is the run's own folder; choose another one for the Lingua export.")
-    if lingua is not None and not resume and _is_taken(lingua):
+    if not resume and _is_taken(lingua):
         raise MtaVizError(f"{lingua} exists; choose another folder for the Lingua export.")
 
 
-def prepare_folder(out: Path, resume: bool) -> None:
-    """Make the folder of a new run. Raises `MtaVizError` when something is there already."""
-    if resume:
-        return
-    if out.is_symlink() and not out.exists():
-        raise MtaVizError(f"{out} is a link to something that is not there; choose another folder.")
-    if _is_taken(out):
-        raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
+def prepare_folder(out: Path) -> None:
+    """Make the folder of a run."""
     with refusals(out):
         out.mkdir(parents=True, exist_ok=True)
 

@@ -55,6 +55,11 @@ class TrainingError(MtaVizError):
     """A run that cannot start, go on or be resumed."""
 
 
+def nothing_to_resume(state_file: Path | None) -> TrainingError:
+    """The error of a run that is to go on and never began."""
+    return TrainingError(f"There is nothing to resume: {state_file} is not there.")
+
+
 @dataclass(frozen=True)
 class Batch:
     """Sequences and how much the loss counts each token's prediction (column 0 is never predicted)."""
@@ -216,7 +221,7 @@ class Trainer:
     def resume(self) -> None:
         """Go back to the saved state. Raises `TrainingError` when it is missing, damaged or another run's."""
         if self._state_file is None or not self._state_file.is_file():
-            raise TrainingError(f"There is nothing to resume: {self._state_file} is not there.")
+            raise nothing_to_resume(self._state_file)
         try:
             state = load_state(self._state_file, self._device)
             if (identity := state["identity"]) != self._identity:

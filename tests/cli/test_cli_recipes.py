@@ -101,6 +101,47 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(run, re
     assert measured["perplexity"] == pytest.approx({"grammar": 258, "books": 258}, rel=1e-4)
 
 
+TAKEN = ("--out", "taken", "--device", "tpu")
+IDLE = ("--train", "norms", "--kernel", "3x3", "--keep", "none", "--keep-weight", "2")
+RUNS = {
+    "pairs": (
+        ("finetune", "gone", "--layers", "2", "--task", "needle", "--pairs", "2x2", "--out", "o"),
+        ("--pairs with --task needle means nothing; leave one of them out",),
+    ),
+    "train": (
+        ("train", "blocks", *TAKEN, "--lingua", "taken", "--max-seconds", "-1", "--steps", "0"),
+        ("steps is 0", "device 'tpu'", "max_seconds is -1", "taken exists", "is the run's own folder"),
+    ),
+    "finetune": (
+        ("finetune", "gone", *TAKEN, "--layers", "2", *IDLE),
+        ("--kernel with --train norms", "--keep-weight with --keep none", "device 'tpu'", "taken exists"),
+    ),
+    "resume": (
+        ("finetune", "gone", "--layers", "2", "--out", "gone", "--resume", "--device", "tpu"),
+        ("There is nothing to resume", "device 'tpu'"),
+    ),
+    "convert": (
+        ("convert", "gone", "--to", "adapter", "--out", "taken"),
+        ("there is no such file or folder", "give it a name that ends with .safetensors"),
+    ),
+    "differential": (
+        ("train", "blocks", "--variant", "differential", "--lingua", "l", "--out", "o"),
+        ("it has differential True, which Lingua's format has no place for",),
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), RUNS.values(), ids=RUNS)
+def test_all_that_is_wrong_is_said_before_any_work(run, words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "params.json").touch()
+    answer = run(*words)
+    assert_refused(answer, "")
+    assert all(problem in answer.err for problem in said)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -112,4 +112,4 @@ def test_a_file_given_says_what_it_is_by_its_ending(tmp_path: Path) -> None:
     assert tokenizer_of(tmp_path, tmp_path / "ranks.model") == ("tiktoken", "ranks.model")
     (tmp_path / "tokenizer.model").touch()
     assert tokenizer_of(tmp_path, None) == ("sp", "tokenizer.model")
-    assert tokenizer_of(tmp_path, Path("my.json")) == ("huggingface", "tokenizer.json")
+    assert tokenizer_of(tmp_path, Path("my.json")) == ("huggingface", "my.json")

@@ -17,13 +17,13 @@ from safetensors.torch import load_file
 
 from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.checkpoint.types import parameter_shapes
-from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
+from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError, refuse_all
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.devices import checked_device
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.training.from_scratch import BlocksRecipe, block_task, train_blocks
-from mta_viz.training.recipe import PROGRESS_FILE, STATE_FILE, Batches, initial_model, prepare_folder
+from mta_viz.training.recipe import PROGRESS_FILE, STATE_FILE, Batches, initial_model, run_checks
 from mta_viz.training.settings import BlocksConfig, NeedleConfig, recipe_config
 from mta_viz.training.trainer import Batch, Trainer, TrainingError, TrainingProgress
 
@@ -366,7 +366,7 @@ def test_a_folder_with_something_in_it_is_left_alone(twenty: Path) -> None:
 def test_a_link_to_nothing_is_no_folder_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(tmp_path / "nowhere")
     with pytest.raises(MtaVizError, match="link to something that is not there"):
-        prepare_folder(tmp_path / "out", resume=False)
+        refuse_all(run_checks(tmp_path / "out"), "The run")
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from pypdf import PdfReader
 
 from mta_viz.exporting.provenance import read
-from tests.browser.looking import settle, wait_for_map
+from tests.browser.looking import WINDOW, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 PROMPT = "The cat <b>$sat$</b> on the mat. عربي 😀 The cat sat."
@@ -90,3 +90,15 @@ def test_a_session_opens_again_in_an_empty_browser(explorer, visit, tmp_path):
     query = re.compile(r"\?(.*)")
     parts = [set(query.search(page.url)[1].split("&")) for page in (fresh, explorer)]
     assert parts[0] == parts[1]
+
+
+def test_the_part_of_a_map_that_is_seen_is_saved(explorer):
+    explorer.locator(".mta-crops button[data-crop=window]").click()
+    explorer.locator(".mta-map").focus()
+    explorer.keyboard.press("+")
+    seen = explorer.evaluate(WINDOW)
+    explorer.wait_for_timeout(1000)  # until the server has it
+    explorer.locator("[class*='st-key-save-attention-map'] button").first.click()
+    (top, bottom), (left, right) = [(int(low), -int(-high // 1)) for low, high in (seen[:2], seen[2:])]
+    words = f"Queries {top} to {bottom - 1}, keys {left} to {right - 1}."
+    expect(explorer.get_by_role("dialog")).to_contain_text(words)

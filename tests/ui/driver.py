@@ -60,8 +60,10 @@ def view_of(app: AppTest) -> dict[str, str]:
 
 
 def said(app: AppTest) -> str:
-    """Every message and line of text on the page."""
-    words = "\n".join(element.value for kind in MESSAGES for element in app.get(kind))
+    """Every message and line of text on the page, with what stands behind a line's sign."""
+    shown = [element for kind in MESSAGES for element in app.get(kind)]
+    behind = [element.proto.help for element in app.get("caption")]
+    words = "\n".join([*(element.value for element in shown), *behind])
     return words.replace("\\", "")  # how markup is escaped is not what these tests are about
 
 

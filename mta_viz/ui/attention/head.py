@@ -102,11 +102,6 @@ class Head:
         return (*self.stage.values(), self.part if self.has_overview else None)
 
     @property
-    def map_figure(self) -> HeadMap:
-        """The view's map as a figure, for files: the whole, or the part of a long prompt."""
-        return HeadMap(**self.stage, **self.cell, **self.ranges, **self.looks, scale=SCALE.value)
-
-    @property
     def text_figure(self) -> AttentionText:
         """The view's text as a figure, for files."""
         side = SIDE.declare(options=SIDES)
@@ -200,7 +195,7 @@ def draw_why(head: Head) -> None:
         then = earlier if isinstance(why, Convolved) else None
         picture = source.remember(lambda: _picture(head, why), "why", spec, source.numbering)
         chart(picture, name, then, alt="The sum that makes this value")
-        save_line(figure, residual(why))
+        save_line(figure, f"Residual {why.residual:.1e}. {residual(why)}")
     if why.terms:
         _draw_terms(head, why, name)
     if isinstance(why, Convolved | Mixed):

@@ -50,7 +50,7 @@ def draw_cells(head: Head) -> None:
     key = head.widget("cells", *head.stage.values(), by, head.page.first_token)
     rows = [_cell_row(head, cell) for cell in cells]
     row_table(key, rows, cells, lambda cell: pickers.go_to(query=cell.query, key=cell.key))
-    save_line(figure, f"{figure.caption} Choose a row to select the cell.")
+    save_line(figure, f"Choose a row to select the cell. {figure.caption}")
 
 
 def _cell_row(head: Head, cell: TopCell) -> dict[str, object]:
@@ -66,7 +66,7 @@ def draw_difference(head: Head) -> None:
     spec = StageStrip(**head.stage, first_token=head.page.first_token, scale=SCALE.value)
     strip = draw(source, spec)
     chart(strip.figure, "strip", pickers.on_stage, alt=strip.caption, stretch=True)
-    save_line(strip, f"{strip.caption} Click one to see it large.")
+    save_line(strip, f"Click one to see it large. {strip.caption}")
     stages = changed_stages(source, *head.place.values())
     if not stages:
         caption("This layer has neither a key-query kernel nor head mixing: no step changes its map.")
@@ -95,7 +95,7 @@ def draw_rows(head: Head) -> None:
         figure, at = draw(head.source, kind(**head.place, **head.cell, **head.looks)), head.cell[own]
         widget, chosen = head.widget(kind.name, at), pickers.on_position(field, **{own: at})
         chart(figure.figure, widget, chosen, alt="Bars over the tokens, one row a stage")
-        save_line(figure, f"{figure.caption} Click a bar to select that {field}.")
+        save_line(figure, f"Click a bar to select that {field}. {figure.caption}")
 
 
 def draw_next_token(head: Head) -> None:
@@ -152,10 +152,9 @@ def _draw_scores(head: Head, scores: HeadScores, about: dict[str, Any]) -> None:
     axes: dict[str, Any] = {"across": across, "up": up, "colour": score}
     with st.container(horizontal=True):
         with st.container(width=WIDTH):
-            words = "Click a head to open it. Hatched: no such value."
-            _show(head, ScoreMap(**about, score=score), words)
+            _show(head, ScoreMap(**about, score=score), "Click a head to open it. Hatched: no such value.")
         with st.container(width=WIDTH):
-            _show(head, HeadScatter(**about, **axes), "{} Point at one for its numbers, click to open it.")
+            _show(head, HeadScatter(**about, **axes), "Point at one for its numbers, click to open it. {}")
     for key in dict.fromkeys(axes.values()):
         caption(figures.definition(scores, key))
 
@@ -176,4 +175,4 @@ def _draw_tiles(head: Head) -> None:
     make = partial(figures.tiles_of, stage=stage, layer=of)
     if _measured(head, "Pool all maps", figures.tiles_key(stage, of), make) is not None:
         selected, first = (layer, head.selected.head), head.page.first_token
-        _show(head, HeadTiles(stage.value.key, of, own, first, selected), "{} Click one to open it.")
+        _show(head, HeadTiles(stage.value.key, of, own, first, selected), "Click one to open it. {}")

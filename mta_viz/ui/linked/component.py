@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -97,6 +97,11 @@ class Linked:
         kernel = self.kernel
         taps = None if kernel is None else (kernel.title, kernel.limit, str(kernel.taps.tolist()))
         return (self.view, self.run, *(panel.key for panel in self.panels), taps, *drawn)
+
+
+def opening_of(tokens: Tokens, cells: Crop, crop: str, crops: Mapping[str, Crop]) -> str:
+    """Names what a view opens on: the tokens, the cells that it holds, the crop it shows at first."""
+    return hashlib.sha256(json.dumps([tokens.pieces, cells, crop, crops.get(crop)]).encode()).hexdigest()[:16]
 
 
 def payload(linked: Linked) -> bytes:
@@ -199,6 +204,7 @@ def _header(linked: Linked) -> dict[str, Any]:
         "triangle": _is_triangle(shown),
         "crops": linked.crops,
         "crop": linked.crop,
+        "opening": opening_of(linked.tokens, _held(shown), linked.crop, linked.crops),
         "text": [[start, linked.tokens.pieces[start:stop]] for start, stop in ranges],
         "parts": {at: parts[at] for start, stop in ranges for at in range(start, stop) if at in parts},
         "spans": [
@@ -210,15 +216,16 @@ def _header(linked: Linked) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _held(shown: AttentionMap) -> Crop:
+    (query, key), (rows, columns) = (shown.query_start, shown.key_start), shown.values.shape
+    return (query, query + rows), (key, key + columns)
+
+
 def _written(shown: AttentionMap, n_tokens: int) -> Iterable[Range]:
     """The ranges of tokens that are written as text."""
     if n_tokens <= TEXT_UP_TO:
         return [(0, n_tokens)]
-    rows, columns = shown.values.shape
-    sides: Sequence[Range] = (
-        (shown.key_start, shown.key_start + columns), (shown.query_start, shown.query_start + rows),
-    )  # fmt: skip
-    first, second = sorted(sides)
+    first, second = sorted(_held(shown))
     return [(first[0], max(first[1], second[1]))] if second[0] <= first[1] else [first, second]
 
 
@@ -262,9 +269,28 @@ def draw_text(linked: Linked) -> None:
     _TEXT(key=f"text.{linked.view}", data=message)
 
 
+@dataclass
+class Seen:
+    """The part of the maps that a visitor looks at, where it is not the crop that they opened on."""
+
+    opening: str = ""
+    part: Crop | None = None
+
+
+@st.fragment
 def draw_maps(linked: Linked) -> None:
-    """The maps of a text that stands on the page too."""
-    _MAPS(key=f"maps.{linked.view}", data={"view": linked.view})
+    """The maps of a text that stands on the page too; which part is seen is told to this alone."""
+    key = f"maps.{linked.view}"
+
+    def take() -> None:
+        told = dict(state.widget_value(key) or {}).get("seen")
+        sides = [_whole(side) for side in told["part"]] if isinstance(told, dict) else []
+        state.session().parts[Seen] = Seen()
+        if isinstance(told, dict) and len(sides) == 4 and sides[0] < sides[1] and sides[2] < sides[3]:
+            part = (sides[0], sides[1]), (sides[2], sides[3])
+            state.session().parts[Seen] = Seen(str(told.get("opening")), part)
+
+    _MAPS(key=key, data={"view": linked.view}, on_seen_change=take)
 
 
 def draw_pointer(view: str, chosen: Choice, n_tokens: int, choose: Callable[[Choice], None]) -> None:

@@ -8,11 +8,13 @@ const NARROWEST = 100, WIDEST = 640, BIGGEST = 44, LOWEST = 190; // of a map; a 
 const WIDE = { left: 92, label: 12, font: 10, letters: 10, between: 18, taps: 34, tap: [8, 20] };
 const NARROW = { left: 70, label: 9, font: 9, letters: 7, between: 10, taps: 24, tap: [6, 8] };
 const NARROW_BELOW = 640, FONT = 'px "DejaVu Sans Mono", Menlo, Consolas, monospace';
+const REST = 300; // ms
 const DRAG = 4, CROSS = 6; // pixels of a drag, of a cell with a cross
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setStateValue }) {
   const root = parentElement.querySelector(".mta-maps");
   root.mtaView ??= new Maps(root);
+  root.mtaView.tell = (seen) => setStateValue("seen", seen);
   root.mtaView.show(data.view);
   return () => root.mtaView.stop();
 }
@@ -35,6 +37,7 @@ class Maps {
   }
 
   stop() {
+    clearTimeout(this.telling);
     this.store?.views.delete(this);
     this.resized.disconnect();
   }
@@ -55,6 +58,17 @@ class Maps {
     else this.drawOver();
     this.say();
     if (what !== "hover") this.announce();
+    if (what === "data" || what === "crop") this.sayWhatIsSeen();
+  }
+
+  sayWhatIsSeen() { // once a zoom rests
+    clearTimeout(this.telling);
+    this.telling = setTimeout(() => {
+      const seen = this.store.seen(), told = JSON.stringify(seen), { state } = this.store;
+      if (told === state.seen) return;
+      state.seen = told;
+      this.tell(seen);
+    }, REST);
   }
 
   // ---- what a visitor chooses

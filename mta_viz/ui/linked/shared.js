@@ -79,7 +79,7 @@ function legend(node, panel) { // a colour bar between its two ends
 class Store {
   constructor(view) {
     Object.assign(this, { view, views: new Set(), header: null, panels: [], cell: null, hovered: null });
-    this.state = { opened: "", crop: "", box: null, frame: null, colored: 0, turn: 0, heard: 0, at: -WAIT };
+    this.state = { opened: null, seen: "null", crop: "", box: null, frame: null, colored: 0, turn: 0, heard: 0, at: -WAIT };
     document.addEventListener("mta-cell:" + view, ({ detail }) => this.told(detail));
   }
 
@@ -99,10 +99,9 @@ class Store {
     for (const [start, pieces] of header.text) pieces.forEach((piece, offset) => this.words.set(start + offset, piece));
     this.ask();
     this.quiet = false;
-    const { state } = this, { text, start, shape, crop, crops } = header;
-    const opened = JSON.stringify([text, start, shape, crop, crops[crop]]);
-    if (state.opened !== opened) {
-      state.opened = opened;
+    const { state } = this, { crop, opening } = header;
+    if (state.opened !== opening) {
+      state.opened = opening;
       this.crop(this.boxOf(crop) ? crop : "whole"); // and not around the cell
     } else if (this.cell) this.keepInside();
     state.colored = Math.min(state.named === panels.length ? state.colored : 1, panels.length - 1);
@@ -238,6 +237,13 @@ class Store {
   scale(by, row, column) {
     const [top, bottom, left, right] = this.state.box;
     this.zoom([row - (row - top) * by, row + (bottom - row) * by, column - (column - left) * by, column + (right - column) * by]);
+  }
+
+  seen() { // the part in view as the server is told it, where it is not the crop that was opened
+    const { state, header } = this, [first, before] = header.start, [top, bottom, left, right] = state.box;
+    if (state.crop === header.crop && state.crop !== "window") return null;
+    const part = [first + Math.floor(top), first + Math.ceil(bottom), before + Math.floor(left), before + Math.ceil(right)];
+    return { opening: header.opening, part };
   }
 
   // ---- words

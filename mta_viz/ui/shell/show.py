@@ -24,7 +24,7 @@ from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import MIME_TYPES, bar, caption, chart, menu, plain, window
+from mta_viz.ui.shell.widgets import HALF_LINE, MIME_TYPES, bar, caption, chart, menu, plain, window
 from mta_viz.ui.shell.work import Work
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
@@ -142,7 +142,7 @@ def save_line(figure: Drawn, words: str | None = None) -> None:
     """What the figure shows, in words, and at the right the button that saves it."""
     with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
         with st.container():
-            caption(figure.caption if words is None else words)
+            caption(figure.caption if words is None else words, HALF_LINE)
         save_button(figure)
 
 

@@ -27,6 +27,11 @@ from mta_viz.version import ASSETS
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
 _CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
+_SENTENCE = re.compile(r"(?<=[.?!]) (?=\S)")  # between one and the next
+LINE, HALF_LINE = (
+    100,
+    50,
+)  # characters: a page of a window of 1280 px, and half of one beside a button
 MIME_TYPES = {
     **{"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html"},
     **{"csv": "text/csv", "json": "application/json", "zip": "application/zip"},
@@ -62,9 +67,10 @@ def plain(text: str) -> str:
     return _MARKUP.sub(r"\\\1", joined).replace("\n", "  \n")
 
 
-def caption(text: str) -> None:
-    """A grey line."""
-    st.caption(plain(text))
+def caption(text: str, most: int = LINE) -> None:
+    """A grey line; of more than `most` characters its first sentence, and behind its sign all of it."""
+    first = text if len(text) <= most else _SENTENCE.split(text, maxsplit=1)[0]
+    st.caption(plain(first), help=None if first == text else plain(text))
 
 
 def lines(text: str, key: str) -> None:

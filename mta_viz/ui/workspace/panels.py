@@ -11,22 +11,21 @@ import streamlit as st
 
 from mta_viz.analysis.attention.cells import stage_before
 from mta_viz.analysis.attention.changes import DifferenceMap, layer_steps
-from mta_viz.analysis.attention.maps import AttentionMap, round_up, shared_limit
+from mta_viz.analysis.attention.maps import AttentionMap, centred, round_up, shared_limit
 from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.cause.story import Story, place_of
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId, layer_kernels
 from mta_viz.analysis.kernels.naming import STAGES, name_kernels
 from mta_viz.analysis.labs.finder import NEIGHBOURS, region
-from mta_viz.figures.attention.maps import HeadMap, whole_map
+from mta_viz.figures.attention.maps import WHOLE_UP_TO, HeadMap, whole_map
 from mta_viz.figures.base import Drawn
 from mta_viz.figures.beside import EditedMaps
 from mta_viz.figures.labs import StoryFigure
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.kernels.mosaic import tap_limit
-from mta_viz.plots.theme import limit_text
 from mta_viz.ui.attention.head import SCALE, SCALES, VIEW, Head, chosen_span, hits_of, is_pooled
-from mta_viz.ui.linked.component import WHOLE, KernelPanel, Linked, Panel, Range
+from mta_viz.ui.linked.component import WHOLE, Crop, KernelPanel, Linked, Panel, Range, Seen, opening_of
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
@@ -38,8 +37,9 @@ from mta_viz.ui.shell.widgets import explain, menu
 ONE_EARLIER = "one earlier"
 BEFORE = Setting("before", ONE_EARLIER)
 LEAST = 0.2  # of the largest tap: the scale of a kernel that is its own tap alone
+WINDOW, WINDOW_CELLS = "window", 24  # a crop the view adds itself, and its cells a side
 WHOLE_BELOW = 129  # tokens: longer prompts without a span of interest open at a window
-Crops = Mapping[str, tuple[Range, Range]]
+Crops = Mapping[str, Crop]
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,6 @@ def linked_of(desk: Desk) -> Linked:
     head, crops = desk.head, crops_of(desk)
     marks = tuple((hit.start, hit.stop) for hit in hits_of(head)[0])
     panels = _compared(desk) if desk.shown == DIFFERENCE else _around(desk)
-    drawn = head.has_overview and state.part(Part).crop is not None  # a box on the overview: all of it
-    usual = WHOLE if len(head.tokens) < WHOLE_BELOW or drawn else "window"
     return Linked(
         VIEW,
         head.page.key,
@@ -101,8 +99,33 @@ def linked_of(desk: Desk) -> Linked:
         marks=marks,
         kernel=None if desk.shown == DIFFERENCE else _kernel(desk),
         crops=crops,
-        crop=next(iter(crops), usual),
+        crop=_opens_on(head, crops),
     )
+
+
+def _opens_on(head: Head, crops: Crops) -> str:
+    """The crop that is shown at first."""
+    drawn = head.has_overview and state.part(Part).crop is not None  # a box on the overview: all of it
+    return next(iter(crops), WHOLE if len(head.tokens) < WHOLE_BELOW or drawn else WINDOW)
+
+
+def seen_part(desk: Desk) -> dict[str, Any]:
+    """The queries and keys that are in view, as figures take them; empty for a whole map.
+
+    And for a part that is too large to be drawn exactly.
+    """
+    head, crops, n_tokens = desk.head, crops_of(desk), len(desk.head.tokens)
+    whole: Crop = ((0, n_tokens), (0, n_tokens))
+    held = (head.part.queries, head.part.keys) if head.has_overview and head.part else whole
+    name, seen = _opens_on(head, crops), state.part(Seen)
+    around = tuple(centred(at, n_tokens, WINDOW_CELLS) for at in head.cell.values())
+    part = {WINDOW: around, WHOLE: held}.get(name) or crops[name]
+    if seen.part is not None and seen.opening == opening_of(head.tokens, held, name, crops):
+        part = seen.part
+    within = all(stop <= n_tokens for _, stop in part)
+    if part == whole or not within or max(stop - start for start, stop in part) > WHOLE_UP_TO:
+        return {}
+    return dict(zip(("queries", "keys"), part, strict=True))
 
 
 def crops_of(desk: Desk) -> Crops:
@@ -208,17 +231,13 @@ def draw_words(desk: Desk, linked: Linked) -> None:
     """What the panels show in a line, more behind its sign; the buttons that save map and text."""
     last = linked.panels[-1]
     figure = keep_figures(desk)
-    low = "0" if last.shown.distribution else f"−{limit_text(last.limit)}"
-    words = f"Rows: query, columns: key. Colours {low} to {limit_text(last.limit)}; hatched: masked."
+    words = "Rows: query, columns: key; hatched: masked."
     if last.shown.n_bad:
         words += f" {last.shown.n_bad:,} cells are NaN or inf, marked x."
-    part = desk.head.map_figure.part_words(desk.head.source)
     more = figure[0].caption if is_pooled(desk.head) else "Colours end at this part's limit, for now."
-    if part and not desk.head.has_overview:
-        more += f" Map saves the part around the chosen cell:{part.lower()}"
     with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
         with st.container():
-            explain(f"{words}{part if desk.head.has_overview else ''}", more)
+            explain(words, more)
         save_button(figure[0], "Map")
         save_button(figure[1], "Text")
         if desk.story is not None:
@@ -232,4 +251,5 @@ def keep_figures(desk: Desk) -> tuple[Drawn, Drawn]:
         both = source_of(replace(desk.original, key=head.page.key), beside=head.source)
         for side in ("original", "edited", "difference"):
             keep(both, EditedMaps(**head.stage, side=side, **head.cell, **head.looks))
-    return keep(head.source, head.map_figure), keep(head.source, head.text_figure)
+    shown = HeadMap(**head.stage, **head.cell, **seen_part(desk), **head.looks, scale=SCALE.value)
+    return keep(head.source, shown), keep(head.source, head.text_figure)

@@ -39,7 +39,7 @@ from mta_viz.ui.workspace.panels import Desk
 MEASURED: dict[Edit, str] = {"own-tap": "without its shape", "identity": "at the identity"}
 AT_TASK, HERE = "at its task", "on this prompt"
 RANKED_BY = Setting("ranked by", AT_TASK)
-MOST, HEIGHT = 40, 270  # rows, and pixels of the list
+MOST, HEIGHT, NARROW = 40, 270, 20  # rows, pixels of the list, characters that fit its column
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def draw_heads(desk: Desk) -> None:
         "Ranked by", [*rankings], RANKED_BY, default=next(iter(rankings)), label_visibility="collapsed"
     )
     words, rows = rankings[name]
-    caption(words)
+    caption(words, NARROW)
     with st.container(height=HEIGHT, border=False, key="ranked"):
         for index, row in enumerate(rows[:MOST]):
             here = (row.layer, row.head) == (selected.layer, selected.head)
@@ -96,8 +96,8 @@ def _by_effect(page: Page) -> tuple[str, Sequence[Ranked]]:
                 for kernel, effect in effects.of_each().items()
                 if kernel.where in KEY_QUERY
             ]
-            name = f"Answer’s nats {words}, n = {effects.samples:,}"
-            return name, rows
+            of = f"How the answer’s log-probability at the model’s task changes {words}."
+            return f"Nats, n = {effects.samples:,}. {of}", rows
     return "", ()
 
 
@@ -113,8 +113,8 @@ def _by_score(desk: Desk) -> tuple[str, Sequence[Ranked]]:
         key = informative(scores)
     words = next(score.name for score in scores.scores if score.key == key)
     ranked = [at for at in ranking(scores, key) if not math.isnan(at.value)]
-    about = "" if span is None else f": {span.name}"
-    return f"{words[0].upper()}{words[1:]}{about}", [Ranked(at.layer, at.head, at.value) for at in ranked]
+    about = "" if span is None else f" Of {span.name}."
+    return f"{words[0].upper()}{words[1:]}.{about}", [Ranked(at.layer, at.head, at.value) for at in ranked]
 
 
 LEARNED = "learned"

@@ -73,7 +73,7 @@ class _Figure:
         counts = [f"{n_outside} outside the prompt"] * bool(n_outside)
         counts += [f"{n_future} future"] * bool(n_future)
         if counts:
-            self.parts.add_caption(f"Hatched, read as 0: {' · '.join(counts)}", below_px=_BOTTOM)
+            self.parts.add_caption(f"Hatched (0): {' · '.join(counts)}", below_px=_BOTTOM)
         self.parts.layout["dragmode"] = False
         return self.parts.figure()
 

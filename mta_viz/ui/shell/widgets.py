@@ -27,7 +27,7 @@ from mta_viz.version import ASSETS
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
 _CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
-_SENTENCE = re.compile(r"(?<=[.?!]) (?=\S)")  # between one and the next
+_ENDS = [re.compile(end) for end in (r"(?<=[.?!]) (?=\S)", r"; | \(", r": ")]  # of a line's first part
 LINE, HALF_LINE = (
     100,
     50,
@@ -68,8 +68,10 @@ def plain(text: str) -> str:
 
 
 def caption(text: str, most: int = LINE) -> None:
-    """A grey line; of more than `most` characters its first sentence, and behind its sign all of it."""
-    first = text if len(text) <= most else _SENTENCE.split(text, maxsplit=1)[0]
+    """A grey line; of more than `most` characters its first part, and behind its sign all of it."""
+    first = text
+    for end in _ENDS:
+        first = first if len(first) <= most else end.split(first, maxsplit=1)[0]
     st.caption(plain(first), help=None if first == text else plain(text))
 
 

@@ -15,7 +15,7 @@ from mta_viz.analysis.attention.maps import AttentionMap, centred, round_up, sha
 from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.cause.story import Story, place_of
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId, layer_kernels
-from mta_viz.analysis.kernels.naming import STAGES, name_kernels
+from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
 from mta_viz.analysis.labs.finder import NEIGHBOURS, region
 from mta_viz.figures.attention.maps import WHOLE_UP_TO, HeadMap, whole_map
 from mta_viz.figures.base import Drawn
@@ -212,7 +212,8 @@ def _taps(page: Page, kernel: KernelId) -> tuple[Any, Any, str]:
     taps, offsets = kernels.taps(place), kernels.offsets(place)
     assert taps is not None and offsets is not None
     own = taps[kernel.head]
-    return own, offsets, name_kernels(own[None].numpy(), offsets, STAGES)[0].shape
+    shape = name_kernels(own[None].numpy(), offsets, STAGES)[0].shape
+    return own, offsets, "unnamed" if shape == NONE else shape
 
 
 def draw_stages(desk: Desk) -> None:

@@ -61,7 +61,7 @@ def draw_heads(desk: Desk) -> None:
     measured = {AT_TASK: _by_effect(page), HERE: _by_score(desk)}
     rankings = {name: ranking for name, ranking in measured.items() if ranking[1]}
     if not rankings:
-        caption("Heads are ranked here once they are scored.")
+        caption("Not scored yet. Heads are ranked here once they are.", NARROW)
         return
     name = menu(
         "Ranked by", [*rankings], RANKED_BY, default=next(iter(rankings)), label_visibility="collapsed"

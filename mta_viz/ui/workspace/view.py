@@ -187,7 +187,7 @@ def _draw_of_cell(page: Page, outside: Hashable, kept: tuple[NamedFigure[Any], .
             st.rerun()
         begin(kept)
         keep_figures(desk)
-        side, below = (st.container(key=name, gap="small") for name in ("inspector", "views"))
+        side, below = (st.container(key=name, gap="xsmall") for name in ("inspector", "views"))
         with side:
             with errors_as_messages():
                 draw_inspector(desk)

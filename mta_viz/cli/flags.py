@@ -272,7 +272,7 @@ def stage_named(name: str) -> Stage:
 
 def add_answer(command: ArgumentParser) -> None:
     """`--answer TEXT`, the answer whose probability is measured."""
-    about = "default: the number asked for, or the likeliest token"
+    about = "default: the number or block asked for, else the likeliest token"
     command.add_argument("--answer", metavar="TEXT", help=about)
 
 

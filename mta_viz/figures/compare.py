@@ -52,7 +52,7 @@ def _model_name(source: Source) -> str:
 class OfComparison(Measured[Comparison]):
     """A figure of what two runs have in common and what they do otherwise.
 
-    `answer`: None is the number A's prompt asks for, else its likeliest token. `span` of A's prompt is what
+    `answer`: None is the number or block A asks for, else its likeliest token. `span` of A's prompt is what
     shares are measured of, None the needle asked for. `pair_by`: how heads are paired, None by what fits.
     """
 

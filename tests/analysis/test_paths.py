@@ -1,5 +1,7 @@
 """Paths between kernels: an edge is what a receiver alone reads; planted edges and closed ones."""
 
+from math import isnan
+
 import pytest
 import torch
 
@@ -68,5 +70,6 @@ def test_a_head_without_output_has_no_edges():
     model.load_state_dict(dict(weights) | {"blocks.0.attn.wo.weight": wo})
     paths = kernel_paths(AnswerMeter(capture(model, IDS), ANSWER), KERNEL)
     assert paths.whole == pytest.approx(0, abs=1e-6)
+    assert isnan(paths.share)  # of next to nothing there is no share, in files as on the page
     assert all(edge.effect == pytest.approx(0, abs=1e-6) for edge in paths.edges)
     assert torch.isfinite(torch.tensor([edge.effect for edge in paths.edges])).all()

@@ -15,6 +15,7 @@ from mta_viz.analysis.cause.choosing import answer_span, other_places
 from mta_viz.analysis.cause.direct_effect import direct_effect
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate, without, write_effects
 from mta_viz.analysis.cause.story import LEAST_CHANGE, RULE, Story, percent, story, story_of
+from mta_viz.analysis.compare.comparing import answer_pairs
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.kernels.table import kernel_table
 from mta_viz.analysis.labs.blocks import asked_block, block_spans
@@ -280,6 +281,21 @@ def test_a_block_sequence_asks_for_the_block_that_holds_the_letters(tmp_path):
     assert "the block “abcde”" in opening.sentence()
     (folder / "card.json").write_text(json.dumps({"config": {"output": "last"}}))
     assert asked_block(capture(model, BLOCKS)) == "e"
+
+
+def test_every_measure_of_an_answer_has_the_storys_answer(tmp_path):
+    """A number of the whole block beside one of its first letter cannot be compared."""
+    model = mta_viz.load(write_pair(tmp_path))
+    trace = capture(model, BLOCKS)
+    told = story(model, BLOCKS).answer
+    assert (told.text, told.source) == ("abcde", "block")
+    asked = (
+        mta_viz.attribute(model, BLOCKS, method="ablation").answer,
+        mta_viz.direct_effect(model, BLOCKS).answer,
+    )
+    compared = answer_pairs(trace, trace, None, same_ids=True)[0]
+    assert {mta_viz.ablate(model, BLOCKS).board.answer, answer_after(trace), *asked} == {told}
+    assert (compared.text, compared.source) == (told.text, told.source)
 
 
 def test_the_twin_beside_the_folder_answers_the_same_prompt(tmp_path):

@@ -17,6 +17,7 @@ from torch import Tensor
 from mta_viz.analysis.attention.cells import top_tokens
 from mta_viz.analysis.attention.spans import needle_spans
 from mta_viz.analysis.cause.effects import Absent
+from mta_viz.analysis.labs.blocks import asked_block
 from mta_viz.checkpoint.relatives import plain_twin
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.editing import Sources, edited
@@ -37,14 +38,15 @@ _VALUE = re.compile(r" is (\d{1,6})\.$")
 class Answer:
     """The tokens that follow the prompt, and where they come from.
 
-    `source`: given by the user, the number of the needle the prompt asks for, or the original model's
-    most probable next token, after the white space it writes first. `text`: as it is shown. `place`: of the
-    token that carries it, the first that is not only white space; `piece`: that token.
+    `source`: given by the user, the number of the needle or the letters of the block that the prompt asks
+    for, or the original model's most probable next token, after the white space it writes first. `text`: as
+    it is shown. `place`: of the token that carries it, the first that is not only white space; `piece`: that
+    token.
     """
 
     ids: tuple[int, ...]
     text: str
-    source: Literal["given", "needle", "likeliest"]
+    source: Literal["given", "needle", "block", "likeliest"]
     place: int = 0
     piece: str = ""
 
@@ -58,24 +60,32 @@ class Answer:
 
 
 def answer_after(trace: Trace, text: str | None = None) -> Answer:
-    """The answer of a text; of None the needle's number in a needle prompt, else the likeliest token.
+    """The answer of a text; of None the number or block the prompt asks for, else the likeliest token.
 
-    Where the model writes white space first, the likeliest token after it, and both are the answer.
+    Of a block that is as much as the model was trained to answer. Where the model writes white space first,
+    the likeliest token after it, and both are the answer.
     Raises PromptError for a text of no token, of too many, or without a tokenizer.
     """
     tokenizer, last = trace.model.tokenizer, trace.tokens.ids[-1]
-    value = None if text else asked_value(trace.tokens)
-    if text or (value is not None and tokenizer is not None):
-        words = text or f" {value}"
+    words, source = (text, "given") if text else _asked(trace)
+    if words:
         ids = _ids_after(trace, words)
         place = carrying(tokenizer, last, ids)
         piece = tokenizer.pieces(ids)[place] if tokenizer else ""
-        return Answer(ids, words, "given" if text else "needle", place, piece)
+        return Answer(ids, words, source, place, piece)
     after = past_white_space(trace)
     best = top_tokens(after, len(after.tokens) - 1, 1)[0]
     ids = (*after.tokens.ids[len(trace.tokens) :], best.id)
     words = "".join(tokenizer.pieces(ids)) if tokenizer else best.piece
     return Answer(ids, words, "likeliest", len(ids) - 1, best.piece)
+
+
+def _asked(trace: Trace) -> tuple[str | None, Literal["needle", "block"]]:
+    """What the prompt asks for, and of which task; None where it asks for nothing, or without a tokenizer."""
+    if trace.model.tokenizer is None:
+        return None, "needle"
+    value = asked_value(trace.tokens)
+    return (asked_block(trace), "block") if value is None else (f" {value}", "needle")
 
 
 def carrying(tokenizer: Tokenizer | None, before: int, ids: Sequence[int]) -> int:

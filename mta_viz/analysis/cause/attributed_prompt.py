@@ -116,7 +116,7 @@ def attribute(
 ) -> AttributedPrompt:
     """What the tokens bring to log p(answer) after `position` (default: the prompt's last token), in nats.
 
-    `answer`: None is the number a needle prompt asks for, else the likeliest token. With `layer` and `stage`
+    `answer`: None is the number or block asked for, else the likeliest token. With `layer` and `stage`
     of that layer's maps, else of the tokens. `baseline`: for gradients "zero", "mean" (default), "bos" or a
     token's id, for ablation a token's id. `groups`: positions ablated together; without, the up to 64 tokens
     of largest integrated gradients. Gradients take at most about `max_seconds`, and `keep` is told what they

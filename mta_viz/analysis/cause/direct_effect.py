@@ -285,7 +285,7 @@ def direct_effect(
 ) -> DirectEffects:
     """What every softmax cell adds directly to the logit of the answer's token number `place`, by layer.
 
-    `answer` and `position` as in `attribute`: None is the number a needle prompt asks for, else the
+    `answer` and `position` as in `attribute`: None is the number or block asked for, else the
     likeliest token, after the prompt's last token. `place`: None is the first token of the answer that is
     not only white space. Exact, without gradients; held fixed are each head's group norm, its gate and the
     final norm's scale. It is not what the answer loses without the cell: that

@@ -149,6 +149,7 @@ HOOKS: dict[Part, tuple[str, ...]] = {
     "scores": ("attn.hook_rot_q", "attn.hook_rot_k"),
 }
 STRONGEST = 10
+SMALL = 0.01  # nats: of a smaller whole effect no share is given
 BATCH = 8
 
 
@@ -198,8 +199,8 @@ class KernelPaths:
 
     @property
     def share(self) -> float:
-        """`together` / `whole`; NaN where taking the kernel out changes nothing."""
-        return self.together / self.whole if self.whole else float("nan")
+        """`together` / `whole`; NaN where taking the kernel out changes the answer by less than `SMALL`."""
+        return self.together / self.whole if abs(self.whole) >= SMALL else float("nan")
 
     def table(self) -> Table:
         """A row an edge."""

@@ -35,7 +35,7 @@ from mta_viz.analysis.cause.choosing import (
 from mta_viz.analysis.cause.effects import Absent, without
 from mta_viz.analysis.kernels.kernels import WHERE, KernelId, Place, layer_kernels
 from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
-from mta_viz.analysis.labs.blocks import asked_block, block_spans
+from mta_viz.analysis.labs.blocks import block_spans
 from mta_viz.analysis.labs.finder import Finder, Parts, find
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage
@@ -250,9 +250,8 @@ def story(
 ) -> Story:
     """Which head and kernel matter most on a prompt, what they do to the asked words, what the answer loses.
 
-    `answer`: None is the number a needle prompt asks for, of a block sequence the letters the model was
-    trained to answer, else the likeliest next token. The plain twin is
-    looked for beside the model's folder. Raises PromptError for what the model cannot take, and for a model
+    `answer`: None is the number or block asked for, else the likeliest token. The plain twin is looked for
+    beside the model's folder. Raises PromptError for what the model cannot take, and for a model
     that holds kernels only, MtaVizError for logits that are NaN.
 
     >>> opening = mta_viz.story(model, trace.tokens)
@@ -272,7 +271,7 @@ def story_of(
 ) -> Story:
     """The same of a run; `twin` is the plain twin, where there is one."""
     spans = needle_spans(trace.tokens) or block_spans(trace.tokens)
-    meter = AnswerMeter(trace, answer_after(trace, answer or asked_block(trace)))
+    meter = AnswerMeter(trace, answer_after(trace, answer))
     asked = next((span for span in spans if span.name.endswith(ASKED)), None)
     last, standing = len(trace.tokens) - 1, meter.standing()
     measured = None if asked is None else measured_kernel(trace.model, trace.tokens)

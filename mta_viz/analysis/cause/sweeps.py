@@ -266,7 +266,7 @@ def ablate(
 ) -> Ablation:
     """What `plan` does to the answer after `prompt`; `sweeps` names kernels, mixing and heads.
 
-    `answer`: None is the number a needle prompt asks for, else the likeliest next token. `needed` asks for
+    `answer`: None is the number or block asked for, else the likeliest next token. `needed` asks for
     a set of kernels the answer needs, found greedily. Changes are in nats. Raises ConfigError for what the
     model lacks, PromptError for a prompt or an answer that cannot be run.
 

@@ -72,7 +72,7 @@ def answer_pairs(a: Trace, b: Trace, text: str | None, *, same_ids: bool) -> tup
     log_p = AnswerMeter(a, own).before, _other_run(b, own, a, same_ids)
     pairs = [AnswerPair("A", own.text, own.source, *log_p)]
     other = None if text else answer_after(b)
-    if other is not None and other.source == "needle" and other.text != own.text:
+    if other is not None and other.source in ("needle", "block") and other.text != own.text:
         log_p = _other_run(a, other, b, same_ids), AnswerMeter(b, other).before
         pairs.append(AnswerPair("B", other.text, other.source, *log_p))
     return tuple(pairs)

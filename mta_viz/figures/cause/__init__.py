@@ -60,7 +60,7 @@ def grid(config: ModelConfig, values: Mapping[Head, float]) -> Float[np.ndarray,
 class OfSweep(Measured[Rows]):
     """Interventions one at a time, and what each adds to the answer's log-probability; nothing else changes.
 
-    `answer`: None is the number the prompt asks for, else the likeliest token. `selected` (layer, head) is
+    `answer`: None is the number or block asked for, else the likeliest token. `selected` (layer, head) is
     framed.
     """
 

@@ -46,7 +46,7 @@ def meter_of(source: Source, answer: str | None) -> AnswerMeter:
 class OfAnswer(Measured[R]):
     """A figure of what adds to an answer.
 
-    `answer`: None is the number the prompt asks for, else the likeliest token; it stands after the token
+    `answer`: None is the number or block asked for, else the likeliest token; it stands after the token
     `position`, None for the last. Gradients take at most about `max_seconds`.
     """
 

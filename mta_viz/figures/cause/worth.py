@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mta_viz.analysis.cause.effects import Absent, kernel_ids
-from mta_viz.analysis.cause.kernel_effect import KernelPaths, edge_count, kernel_paths
+from mta_viz.analysis.cause.kernel_effect import SMALL, KernelPaths, edge_count, kernel_paths
 from mta_viz.analysis.cause.shapley import (
     FEWEST,
     LARGEST_ERROR,
@@ -46,7 +46,6 @@ TASK_WORDS: dict[Task, str] = {
     "blocks": "Block finding",
     "prompt": "This prompt alone",
 }
-SMALL = 0.01  # nats: of a smaller whole effect no share is given
 
 
 @dataclass(frozen=True)

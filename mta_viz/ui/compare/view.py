@@ -40,6 +40,7 @@ DISTANCES = (
 WHY = {
     "given": ", as typed.",
     "needle": ": the number {of}'s prompt asks for.",
+    "block": ": the letters of the block {of}'s prompt asks for.",
     "likeliest": ": {of}'s most probable next token.",
 }
 Which = Literal["a", "b", "difference"]

@@ -39,6 +39,7 @@ from mta_viz.ui.shell.widgets import bar, caption, explain, head_name, lines, me
 POSITION, OWN_ANSWER = Setting("asked position", 0), Setting("asked answer", "")
 SOURCES = {
     "needle": "the number the prompt asks for",
+    "block": "the letters of the block the prompt asks for",
     "likeliest": "the original model's most probable next token, after white space it writes first",
     "given": "as typed",
 }

@@ -98,6 +98,10 @@ class NamedFigure(Generic[R]):
         """What is shown, on which scale, in words."""
         return self.words
 
+    def line(self, source: Source, result: R) -> str:
+        """What a page writes under it, the caption behind a sign; the caption itself where that is short."""
+        return self.caption(source, result)
+
     def file_parts(self) -> tuple[object, ...]:
         """The parts of a file's name after the model's, from 0: its name, its parameters without default."""
         needed = [field.name for field in fields(self) if field.default is MISSING]
@@ -178,6 +182,11 @@ class Drawn:
     def caption(self) -> str:
         """What is shown, on which scale, in words."""
         return self.spec.caption(self.source, self.result)
+
+    @cached_property
+    def line(self) -> str:
+        """What a page writes under it."""
+        return self.spec.line(self.source, self.result)
 
     @property
     def table(self) -> Table:

@@ -33,6 +33,7 @@ PLAN = (Listed(KernelToIdentity(1, 2, "pre")), Listed(ScaleTowardsIdentity(1, 0,
 def said(app: AppTest) -> str:
     """Also what is well, and what the plan's switches are about."""
     words = [*(element.value for element in app.success), *(toggle.label for toggle in app.toggle)]
+    words += [caption.proto.help for caption in app.caption]  # behind their signs
     return "\n".join([messages(app), *words]).replace("\\", "")
 
 

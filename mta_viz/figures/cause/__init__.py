@@ -131,6 +131,10 @@ class PatchedHeads(OfSweep):
         "Brown: the answer loses. Click a head to choose it."
     )
 
+    def line(self, source: Source, result: Rows) -> str:
+        """What the colours are."""
+        return "Each head's output alone. Brown: the answer loses. Click a head to choose it."
+
     def file_parts(self) -> tuple[object, ...]:
         """Without the prompt, which may be long."""
         return (self.name,)

@@ -259,6 +259,10 @@ class SourceHeads(OfAnswer[DirectEffects]):
         """Raises PromptError for what cannot be asked."""
         return direct_effects(source, self, self.token)
 
+    def line(self, source: Source, result: DirectEffects) -> str:
+        """What the colours are."""
+        return "Green: a head's cells raise the logit directly. Click one to choose it."
+
     def caption(self, source: Source, result: DirectEffects) -> str:
         """With the token whose logit it is."""
         return f"Logit of {result.explained}. {self.words}"
@@ -284,6 +288,10 @@ class CellsRemoved(OfAnswer[RemovedCells]):
         "free. Held, a cell that only makes a norm's input larger seems to act; free, the norm scales up "
         "what is left. None: not removed, for only the largest are."
     )
+
+    def line(self, source: Source, result: RemovedCells) -> str:
+        """What removed is."""
+        return "Removed: the cell's softmax weight set to 0, everything after it computed anew."
 
     def measure(self, source: Source) -> RemovedCells:
         """One run a cell. Raises PromptError for what cannot be asked."""

@@ -134,20 +134,31 @@ class OfShapley(Measured[TaskShapley]):
     def words_of(self, result: TaskShapley) -> str:
         """The task, n, what is taken out, the whole effect."""
         shared = result.shared
-        n = "1 sample" if shared.n_samples == 1 else f"the same {shared.n_samples:,} samples throughout"
         return (
-            f"{TASK_WORDS[result.task]}: {result.setting}; {n} (seed {result.seed}). A kernel that is taken "
+            f"{TASK_WORDS[result.task]}: {result.setting}; {samples_words(result)}, the same throughout "
+            f"(seed {result.seed}). A kernel that is taken "
             f"out {EDITS[shared.edit]}. Log-probability of the right answer with all kernels "
             f"{score_text(shared.complete)} nats, with none {score_text(shared.none)}: the whole effect is "
             f"{score_text(shared.effect)} nats."
         )
 
 
+def samples_words(result: TaskShapley) -> str:
+    """`16 samples`."""
+    n = result.shared.n_samples
+    return "1 sample" if n == 1 else f"{n:,} samples"
+
+
+def settled(result: TaskShapley) -> bool:
+    """Whether the values are as exact as asked for."""
+    return result.shared.largest_error <= LARGEST_ERROR
+
+
 def error_words(result: TaskShapley) -> str:
     """How exact the Shapley values are, and whether that is as exact as asked for."""
     share, n = result.shared.largest_error, result.shared.n_orders
     words = f"Their largest standard error, over {n:,} orders, is {share:.1%} of the whole effect"
-    if share <= LARGEST_ERROR:
+    if settled(result):
         return f"{words} (at most {LARGEST_ERROR:.0%} is asked for)."
     return f"{words}: MORE than the {LARGEST_ERROR:.0%} asked for, so their order is not settled."
 
@@ -166,6 +177,13 @@ class ShapleyBars(OfShapley):
     def draw(self, source: Source, result: TaskShapley) -> Figure:
         """Bars and diamonds."""
         return plots.worth_bars(self.largest(result), numbering_from=source.numbering, width=BARS_PX)
+
+    def line(self, source: Source, result: TaskShapley) -> str:
+        """n, the whole effect, and how exact the diamonds are."""
+        shared, n = result.shared, samples_words(result)
+        enough = "of it" if settled(result) else f"of it, MORE than {LARGEST_ERROR:.0%}: NOT settled"
+        effect = f"whole effect {score_text(shared.effect)} nats"
+        return f"{n}, {effect}; largest error {shared.largest_error:.1%} {enough}."
 
     def caption(self, source: Source, result: TaskShapley) -> str:
         """What each mark is, n, intervals, and what is left out."""
@@ -191,14 +209,14 @@ class NecessitySufficiency(OfShapley):
         """A point a kernel."""
         return plots.worth_scatter(result.shared.values, numbering_from=source.numbering, width=SCATTER_PX)
 
+    def line(self, source: Source, result: TaskShapley) -> str:
+        """How many there are, and what the line is."""
+        return f"All {len(result.shared.values)} kernels and rows; dotted: both are equal."
+
     def caption(self, source: Source, result: TaskShapley) -> str:
         """The measurement, and how it is read."""
-        return f"{self.words_of(result)} {self.reading(result)}"
-
-    def reading(self, result: TaskShapley) -> str:
-        """How it is read."""
         return (
-            f"All {len(result.shared.values)} kernels and rows of head mixing. On "
+            f"{self.words_of(result)} All {len(result.shared.values)} kernels and rows of head mixing. On "
             "the dotted line a kernel does alone what is lost without it. Under it others stand in for the "
             "kernel when it is out; above it it needs others. Near 0: neither alone. The axes differ in "
             "scale."
@@ -243,6 +261,14 @@ class KernelPathsGraph(Measured[KernelPaths]):
         layout = (config.n_layers, config.n_heads, config.n_heads // config.n_kv_heads)
         edges, look = result.strongest(self.into), {"numbering_from": source.numbering, "width": GRAPH_PX}
         return plots.paths_graph(result, edges, layout=layout, **look)
+
+    def line(self, source: Source, result: KernelPaths) -> str:
+        """Whose change it is, how large, and how much of it what is drawn explains."""
+        words = f"Answer “{result.answer.text}”: {score_text(result.whole)} nats without the kernel"
+        if abs(result.whole) < SMALL:
+            return f"{words}, too little to share out."
+        drawn = result.n_together
+        return f"{words}; the {drawn} strongest inputs together {result.share:.0%} of it."
 
     def caption(self, source: Source, result: KernelPaths) -> str:
         """What an edge is, n, the whole effect and the share."""

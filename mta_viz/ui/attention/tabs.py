@@ -20,7 +20,7 @@ from mta_viz.ui.shell import pickers, work
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.show import draw, save_line, show
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, chart, menu, row_table
+from mta_viz.ui.shell.widgets import bar, caption, chart, explain, menu, row_table
 
 ORDERS = {"value": "by |value|", "change": "by |change|", "contribution": "by |value| x value norm"}
 BY = Setting("cells by", "value")
@@ -155,8 +155,8 @@ def _draw_scores(head: Head, scores: HeadScores, about: dict[str, Any]) -> None:
             _show(head, ScoreMap(**about, score=score), "Click a head to open it. Hatched: no such value.")
         with st.container(width=WIDTH):
             _show(head, HeadScatter(**about, **axes), "Point at one for its numbers, click to open it. {}")
-    for key in dict.fromkeys(axes.values()):
-        caption(figures.definition(scores, key))
+    chosen = [figures.definition(scores, key) for key in dict.fromkeys(axes.values())]
+    explain("What these scores are", "\n\n".join(chosen))
 
 
 def _show(head: Head, spec: ScoreMap | HeadScatter | HeadTiles, words: str) -> None:

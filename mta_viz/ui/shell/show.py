@@ -129,7 +129,7 @@ def show(
     """The figure's chart with caption and Save. `then(widget key)` runs after a choice on it.
 
     `result`: of a measurement of the page. `widget` keys the chart, where one figure's choice must not be
-    taken for one on the next; `words` stand for the caption; `look` goes to `chart`.
+    taken for one on the next; `words` stand for its line; `look` goes to `chart`.
     """
     figure = draw(source, spec, result)
     if figure.figure is not None:
@@ -139,10 +139,11 @@ def show(
 
 
 def save_line(figure: Drawn, words: str | None = None) -> None:
-    """What the figure shows, in words, and at the right the button that saves it."""
+    """What the figure shows in a line, its caption behind a sign; at the right the button that saves it."""
+    line = figure.line if words is None else words
     with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
         with st.container():
-            caption(figure.caption if words is None else words, HALF_LINE)
+            caption(line, HALF_LINE, figure.caption)
         save_button(figure)
 
 

@@ -67,12 +67,12 @@ def plain(text: str) -> str:
     return _MARKUP.sub(r"\\\1", joined).replace("\n", "  \n")
 
 
-def caption(text: str, most: int = LINE) -> None:
-    """A grey line; of more than `most` characters its first part, and behind its sign all of it."""
-    first = text
+def caption(text: str, most: int = LINE, whole: str = "") -> None:
+    """A grey line; of more than `most` characters its first part. Behind its sign all of it, or `whole`."""
+    first, whole = text, whole or text
     for end in _ENDS:
         first = first if len(first) <= most else end.split(first, maxsplit=1)[0]
-    st.caption(plain(first), help=None if first == text else plain(text))
+    st.caption(plain(first), help=None if whole in first else plain(whole))
 
 
 def lines(text: str, key: str) -> None:

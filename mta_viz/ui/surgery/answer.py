@@ -142,9 +142,9 @@ def _answer(page: Page, position: int, text: str | None) -> Answer:
 
 def draw_sweep(page: Page, selected: Selected) -> None:
     """A kind, its button or its result; then the same at the task. The plan plays no part."""
-    caption(
-        "One at a time, all else as in the original model: what it adds to the log-probability of the answer "
-        "on this prompt. Brown: the answer loses. The plan above plays no part here."
+    explain(
+        "One at a time: what it adds to the log-probability of the answer on this prompt. Brown: it loses.",
+        "All else stays as in the original model. The plan above plays no part here.",
     )
     kind = bar("What", KINDS, KIND)
     tried = sweeps.SWEEPS[kind](page.model.config)
@@ -193,10 +193,11 @@ def _draw_task(page: Page, selected: Selected, kind: str, wheres: list[sweeps.Wh
             with st.container(width=MAP_PX):
                 spec = figures.TaskAccuracy(where=where, selected=(selected.layer, selected.head))
                 show(source_of(page), spec, on_head, result=effects, widget=f"task.{page.key}.{where}")
-    caption(
-        f"Change of accuracy on {figures.TASKS[effects.task]}, the same {effects.samples:,} samples with and "
-        f"without. Each sample: {effects.setting}. A dot: the 95 % interval covers 0. Hover for the interval."
-        f"{_own_tap_words(page, effects)}"
+    explain(
+        f"Change of accuracy on {figures.TASKS[effects.task]}, {effects.samples:,} samples. A dot: the 95 % "
+        "interval covers 0.",
+        f"The same samples with and without. Each sample: {effects.setting}. Hover for the interval."
+        f"{_own_tap_words(page, effects)}",
     )
 
 
@@ -220,7 +221,7 @@ def draw_greedy_set(page: Page, selected: Selected) -> None:
     if not sweeps.kernels_alone(page.model.config):
         st.info("This model has no key-query kernels, so no answer of it needs one.")
         return
-    caption(figures.NeededKernels.words)
+    explain("A set of kernels without which this answer falls; others may do as much.", NeededKernels.words)
     spec = NeededKernels(answer=ANSWER.value or None)
     needed = measured_beside(page, "needed", spec, "Search greedily for a set")
     if needed is not None:

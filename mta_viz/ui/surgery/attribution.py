@@ -25,7 +25,7 @@ from mta_viz.ui.shell.pickers import Selected, on_head, on_position, on_token
 from mta_viz.ui.shell.plan import key_of
 from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, layer_label, menu, number, plain
+from mta_viz.ui.shell.widgets import bar, caption, explain, layer_label, menu, number, plain
 from mta_viz.ui.surgery.answer import AnswerAt, pick_question
 
 METHODS: dict[Method, str] = {"gradients": "Integrated gradients", "ablation": "Ablation"}
@@ -223,10 +223,11 @@ def _draw_facts(result: AttributedPrompt) -> None:
 def _draw_heads(page: Page, selected: Selected, asked: AnswerAt, seconds: float) -> None:
     stage, config = selected.stage, page.model.config
     there = [at for at in range(config.n_layers) if stage in layer_stages(config.kernels(at))]
-    caption(
-        f"Of each head's map at the chosen stage ({stage.value.long}): integrated gradients of every cell, "
-        "from a map of zeros (of weights under a group norm, which undoes their size: from even rows), and "
-        "what is lost when the map is all zeros. What enters the layer is held as it was."
+    explain(
+        f"Of each head's map at the chosen stage ({stage.value.long}): gradients of its cells, and ablation.",
+        "Integrated gradients of every cell, from a map of zeros (of weights under a group norm, which "
+        "undoes their size: from even rows), and what is lost when the map is all zeros. What enters the "
+        "layer is held as it was.",
     )
     layers = tuple(sorted(there, key=lambda at: at != selected.layer))  # the chosen one first
     question = asked.question() | {"stage": stage.value.key, "max_seconds": seconds}

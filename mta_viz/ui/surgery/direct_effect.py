@@ -81,11 +81,11 @@ def _draw_sums(page: Page, selected: Selected, result: DirectEffects) -> None:
     columns[1].metric("From attention, all layers", score_text(attention))
     columns[0].metric(f"{layer}, all heads", score_text(sums.total))
     columns[1].metric(f"{layer} {head}, as source", score_text(source))
-    caption(
+    explain(
+        f"The cells of {layer} sum to what its heads add, up to {sums.error:.1e} of their sizes.",
         f"Check: the cells of {layer} sum to {sums.values.double().sum():+.6g}, its heads' outputs add "
-        f"{sums.total:+.6g} to the logit; the difference is {sums.error:.1e} of the sum of the cells' sizes. "
-        f"As a target, after mixing, {head} outputs {score_text(target)}. The rest of the logit comes from "
-        "the embedding and the MLPs."
+        f"{sums.total:+.6g} to the logit. As a target, after mixing, {head} outputs {score_text(target)}. "
+        "The rest of the logit comes from the embedding and the MLPs.",
     )
 
 

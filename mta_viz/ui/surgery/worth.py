@@ -34,11 +34,11 @@ ON = Setting("worth of", FILE)
 TAKEN_OUT = Setting[Edit]("taken out", "own-tap")
 MANY, PAIRS = Setting("worth samples", 8), Setting("worth pairs", 20)
 EDIT_NAMES = {"own-tap": "own tap only", "identity": "identity", "zero": "zero"}
-GREEDY = (
+GREEDY = "Accuracy, and the answer's log-probability; with all kernels {complete}, with none {none}."
+GREEDILY = (
     "Sets of kernels, found greedily: the next kernel is, of the eight of largest Shapley value, the one "
     "without which the answer loses most beside those already out. There may be smaller sets that do as "
-    "much. Beside each the most harmful of {n} random sets of its size (seed {seed}). Accuracy, and the "
-    "answer's log-probability in nats; with all kernels {complete}, with none {none}."
+    "much. Beside each the most harmful of {n} random sets of its size (seed {seed})."
 )
 
 
@@ -112,11 +112,10 @@ def _expectation(cost: figures.Cost, spec: figures.OfShapley) -> str:
 def _draw_values(page: Page, parameters: dict[str, Any], result: TaskShapley) -> None:
     name = key_of(page.key, tuple(sorted(parameters.items(), key=str)))
     bars, scatter = figures.ShapleyBars(**parameters), figures.NecessitySufficiency(**parameters)
-    drawn = ((bars, figures.BARS_PX, None), (scatter, figures.SCATTER_PX, scatter.reading(result)))
     with st.container(horizontal=True, gap="small", vertical_alignment="top"):
-        for spec, width, words in drawn:
+        for spec, width in ((bars, figures.BARS_PX), (scatter, figures.SCATTER_PX)):
             with st.container(width=width):
-                show(source_of(page), spec, on_head, result=result, widget=f"{spec.name}.{name}", words=words)
+                show(source_of(page), spec, on_head, result=result, widget=f"{spec.name}.{name}")
     _draw_sets(page, result)
 
 
@@ -130,7 +129,8 @@ def _draw_sets(page: Page, result: TaskShapley) -> None:
         )
     ]
     st.markdown("**Sets, found greedily**")
-    caption(GREEDY.format(n=RANDOM_SETS, seed=result.seed, complete=ends[0], none=ends[1]))
+    line = GREEDY.format(complete=ends[0], none=ends[1])
+    explain(line, GREEDILY.format(n=RANDOM_SETS, seed=result.seed))
     rows = [_set_row(removal, page.numbering) for removal in shared.removals]
     look: Any = {
         name: st.column_config.NumberColumn(format="%+.2f" if "nats" in name else "%.3f")

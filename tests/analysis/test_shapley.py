@@ -110,6 +110,12 @@ def test_a_greedy_set_grows_by_one_kernel_and_is_measured(model: HookedMTA, batc
             worth(model, batches, set(range(6)) - out), abs=1e-5
         )
         assert removal.only_log_probability == pytest.approx(worth(model, batches, out), abs=1e-5)
+    first, *_, last = shared.removals
+    for removal in (first, last):  # few enough sets for all others to be tried
+        others = [set(kept) for kept in _subsets(6) if len(kept) == 6 - len(removal.kernels)]
+        others.remove(set(range(6)) - {ids.index(kernel) for kernel in removal.kernels})
+        worst = min(worth(model, batches, kept) for kept in others)
+        assert removal.random_log_probability == pytest.approx(worst, abs=1e-5)
     pairs = zip(shared.removals, shared.removals[1:], strict=False)
     assert all(small.kernels == large.kernels[:-1] for small, large in pairs)
 
@@ -167,7 +173,8 @@ def test_medians_have_intervals_and_one_sample_has_none(model: HookedMTA, shared
 def test_the_number_of_passes_is_what_progress_counts(model: HookedMTA, batches):
     steps: list[float] = []
     shapley_values(model, batches, most=2, progress=steps.append)
-    sets = (2 + 2 * 6) + (6 + 5 + 4 + 3 + 2) + 5 * (1 + 20)
+    other = (5, 14, 19, 14, 5)  # sets of one to five of six kernels, but for the greedy one
+    sets = (2 + 2 * 6) + (6 + 5 + 4 + 3 + 2) + 5 + sum(other)
     assert steps == sorted(steps) and steps[-1] == pytest.approx((sets + 2 * 2 * 6) / passes(6, 1, 2))
 
 

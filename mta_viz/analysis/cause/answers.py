@@ -31,6 +31,7 @@ from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 MAX_TOKENS = 32
 MOST_WHITE_SPACE = 3  # tokens of it that are read on from before an answer
+AnswerSource = Literal["given", "needle", "block", "likeliest"]
 _VALUE = re.compile(r" is (\d{1,6})\.$")
 
 
@@ -46,7 +47,7 @@ class Answer:
 
     ids: tuple[int, ...]
     text: str
-    source: Literal["given", "needle", "block", "likeliest"]
+    source: AnswerSource
     place: int = 0
     piece: str = ""
 
@@ -67,7 +68,7 @@ def answer_after(trace: Trace, text: str | None = None) -> Answer:
     Raises PromptError for a text of no token, of too many, or without a tokenizer.
     """
     tokenizer, last = trace.model.tokenizer, trace.tokens.ids[-1]
-    words, source = (text, "given") if text else _asked(trace)
+    words, source = _asked(trace, text)
     if words:
         ids = _ids_after(trace, words)
         place = carrying(tokenizer, last, ids)
@@ -80,10 +81,12 @@ def answer_after(trace: Trace, text: str | None = None) -> Answer:
     return Answer(ids, words, "likeliest", len(ids) - 1, best.piece)
 
 
-def _asked(trace: Trace) -> tuple[str | None, Literal["needle", "block"]]:
-    """What the prompt asks for, and of which task; None where it asks for nothing, or without a tokenizer."""
+def _asked(trace: Trace, text: str | None) -> tuple[str | None, AnswerSource]:
+    """The text, else what the prompt asks for; None where it asks for nothing, or without a tokenizer."""
+    if text:
+        return text, "given"
     if trace.model.tokenizer is None:
-        return None, "needle"
+        return None, "likeliest"
     value = asked_value(trace.tokens)
     return (asked_block(trace), "block") if value is None else (f" {value}", "needle")
 

@@ -19,7 +19,7 @@ from pydantic import PlainValidator
 
 from mta_viz.analysis.cause.coalitions import Alone, Coalitions, Kept
 from mta_viz.analysis.cause.effects import kernel_ids
-from mta_viz.analysis.cause.sweeps import Outcome
+from mta_viz.analysis.cause.sweeps import RANDOM_SETS, Outcome, random_sets
 from mta_viz.analysis.kernels.kernels import KernelId, Where
 from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.model.plans import Edit
@@ -31,7 +31,7 @@ from mta_viz.tasks.intervals import LEVEL, median_interval
 
 LARGEST_ERROR = 0.05  # of the whole effect: the standard error at which sampling stops
 FEWEST, MOST = 20, 400  # pairs of orders
-TRIED, LARGEST_SET, RANDOM_SETS = 8, 5, 20
+TRIED, LARGEST_SET = 8, 5
 KernelName = Annotated[KernelId, PlainValidator(KernelId.named)]  # a kernel as a field of a file
 
 
@@ -72,7 +72,8 @@ class Removal:
 
     The set grows by the kernel, of the eight of largest Shapley value, without which the answer loses
     most beside those already out: greedy, so not the smallest. Accuracies 0..1, log-probabilities in
-    nats. `random_accuracy`, `random_log_probability`: of the most harmful of 20 random sets of that size.
+    nats. `random_accuracy`, `random_log_probability`: of the most harmful of up to 20 other sets of that
+    size, drawn at random; None where there is no other.
     """
 
     kernels: tuple[KernelName, ...]
@@ -80,8 +81,8 @@ class Removal:
     without_log_probability: float
     only_accuracy: float
     only_log_probability: float
-    random_accuracy: float
-    random_log_probability: float
+    random_accuracy: float | None
+    random_log_probability: float | None
 
 
 @dataclass(frozen=True)
@@ -299,9 +300,8 @@ def _marginals(
 def _removals(
     coalitions: Coalitions, run: Spread, order: Array, seed: int, report: "_Steps"
 ) -> Iterator[Removal]:
-    """Greedy sets of one kernel to five, beside the worst of random sets of their size."""
+    """Greedy sets of one kernel to five, beside the worst of random other sets of their size."""
     n = len(order)
-    random = np.random.default_rng((seed, MOST))
 
     def measured(*sets: Kept) -> list[tuple[float, float]]:
         return [_means(result) for result in _samples(coalitions, run, report, sets)]
@@ -310,13 +310,14 @@ def _removals(
         return np.isin(np.arange(n), places)
 
     chosen: list[int] = []
-    for size in range(1, min(LARGEST_SET, n) + 1):
+    while len(chosen) < min(LARGEST_SET, n):
         left = [at for at in order[:TRIED].tolist() if at not in chosen]
         tried = dict(zip(left, measured(*(~among([*chosen, at]) for at in left)), strict=True))
         chosen.append(min(tried, key=lambda at: tried[at][1]))
-        drawn = [~among(random.choice(n, size, replace=False)) for _ in range(RANDOM_SETS)]
-        only, *randoms = measured(among(chosen), *drawn)
-        ends = (*tried[chosen[-1]], *only, *min(randoms, key=lambda pair: pair[1]))
+        others = [~among(drawn) for drawn in random_sets(range(n), chosen, seed)]
+        only, *randoms = measured(among(chosen), *others)
+        worst = min(randoms, key=lambda pair: pair[1], default=(None, None))
+        ends = (*tried[chosen[-1]], *only, *worst)
         yield Removal(tuple(coalitions.kernels[at] for at in chosen), *ends)
 
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, product
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
@@ -40,6 +40,7 @@ from mta_viz.tasks.intervals import median_interval, paired_change_interval
 FALL = math.log(10)  # nats: the answer's probability has fallen to a tenth
 TRIED, MAX_SET, RANDOM_SETS = 8, 16, 20
 Where = Literal["pre", "post", "head_pre", "head_post", "heads"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def greedy_set(
         if change_by(chosen) <= -fall and change_by(without) <= -fall:
             chosen = without
     change = change_by(chosen)
-    randoms = tuple(map(change_by, _random_sets(candidates, chosen, seed)))
+    randoms = tuple(map(change_by, random_sets(candidates, chosen, seed)))
     reached = bool(chosen) and change <= -fall
     return GreedySet(tuple(chosen), reached, fall, change, everything, randoms, len(candidates))
 
@@ -190,9 +191,7 @@ def harm(change: float) -> float:
     return change if not math.isnan(change) else -math.inf
 
 
-def _random_sets(
-    candidates: Sequence[Intervention], chosen: Sequence[Intervention], seed: int
-) -> list[tuple[Intervention, ...]]:
+def random_sets(candidates: Sequence[T], chosen: Sequence[T], seed: int) -> list[tuple[T, ...]]:
     """Up to `RANDOM_SETS` different sets of the chosen one's size, itself left out."""
     size, pool = len(chosen), sorted(candidates, key=repr)
     if not size:
@@ -201,7 +200,7 @@ def _random_sets(
     if math.comb(len(pool), size) <= 4 * RANDOM_SETS:
         sets = [drawn for drawn in combinations(pool, size) if frozenset(drawn) != wanted]
         return rng.sample(sets, min(RANDOM_SETS, len(sets)))
-    different: dict[frozenset[Intervention], tuple[Intervention, ...]] = {}
+    different: dict[frozenset[T], tuple[T, ...]] = {}
     while len(different) < RANDOM_SETS:
         drawn = tuple(rng.sample(pool, size))
         if frozenset(drawn) != wanted:

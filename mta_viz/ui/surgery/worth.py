@@ -11,9 +11,10 @@ import streamlit as st
 
 from mta_viz.analysis.cause.effects import Absent, kernel_ids
 from mta_viz.analysis.cause.kernel_effect import Edge, KernelPaths
-from mta_viz.analysis.cause.shapley import LARGEST_ERROR, RANDOM_SETS, Removal
+from mta_viz.analysis.cause.shapley import LARGEST_ERROR, Removal
 from mta_viz.analysis.cause.shapley_file import FILE as WORTH_FILE
 from mta_viz.analysis.cause.shapley_file import TaskShapley
+from mta_viz.analysis.cause.sweeps import RANDOM_SETS
 from mta_viz.analysis.kernels.kernels import MIXING, SHORT, Where
 from mta_viz.figures.cause import worth as figures
 from mta_viz.model.plans import PLACES, Edit
@@ -38,7 +39,7 @@ GREEDY = "Accuracy, and the answer's log-probability; with all kernels {complete
 GREEDILY = (
     "Sets of kernels, found greedily: the next kernel is, of the eight of largest Shapley value, the one "
     "without which the answer loses most beside those already out. There may be smaller sets that do as "
-    "much. Beside each the most harmful of {n} random sets of its size (seed {seed})."
+    "much. Beside each the most harmful of up to {n} other sets of its size, drawn at random (seed {seed})."
 )
 
 

@@ -95,7 +95,7 @@ def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":
 
 
 def _answer(file: Path, table: "Effects") -> dict[str, Any]:
-    """The table's head, and the kernels that matter most."""
+    """The table's head, and the kernels that cost most."""
     largest = sorted(table.effects, key=lambda effect: effect.log_probability_change.value)[:LISTED]
     head = {name: value for name, value in asdict(table).items() if name != "effects"}
     return {"out": str(file), **head, "n_effects": len(table.effects), "largest": list(map(_row, largest))}

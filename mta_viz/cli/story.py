@@ -1,4 +1,4 @@
-"""`story PATH --prompt TEXT`: which head and kernel matter most on a prompt, and what they do there."""
+"""`story PATH --prompt TEXT`: one head and kernel of a prompt, and what they do there."""
 
 from argparse import ArgumentParser, Namespace
 from typing import Any
@@ -7,7 +7,7 @@ import mta_viz
 from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt
 from mta_viz.cli.output import ProgressLine
 
-HELP = "a prompt's story: the head and kernel that matter most, what they do, what the answer loses without"
+HELP = "a prompt's story: one head and kernel, how chosen, what they do, what the answer loses without"
 
 
 def add_flags(parser: ArgumentParser) -> None:

@@ -223,7 +223,7 @@ def kernels_section(order: Order) -> Section:
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Key-query rows of the kernel table by what they do, those clear by both tests first."""
+    """Key-query rows of the kernel table by shape, those clear by both tests first."""
     groups: dict[str, list[Row]] = {group["name"]: [] for group in texts()["groups"]}
     for row in sorted(rows, key=lambda row: (not row["survives"], -abs(row["score"] or 0))):
         shape = naming.IDENTITY if row["faint"] else naming.family(row["shape"])
@@ -344,7 +344,7 @@ def _measured(order: Order) -> Effects | Absent:
 
 
 def matters_section(order: Order) -> Section:
-    """Which kernels the task needs alone, as measured beside the weights."""
+    """What the task loses without each kernel alone, as measured beside the weights."""
     effects = _measured(order)
     if isinstance(effects, Absent):
         return Section("matters", missing=(texts()["unmeasured"].format(reason=effects.reason),))

@@ -49,7 +49,7 @@ LEAST_CHANGE, LEAST_SHARE = 0.1, 0.05  # nats of the answer's log-odds; of the r
 LINE = 120  # characters of a printed line
 By = Literal["effects", "gain", "share", "nothing"]
 BY: Mapping[By, str] = {
-    "effects": "the kernel without whose shape the task's answer loses most, as measured beside the weights",
+    "effects": "the kernel without which the task's answer loses most, a mean measured beside the weights",
     "gain": "the kernel whose convolution adds most to what the last token gives the span",
     "share": "the head that gives the span most",
     "nothing": "no head: the last token sees no other key",
@@ -248,7 +248,7 @@ def _twin_data(twin: TwinAnswer | Absent) -> dict[str, Any]:
 def story(
     model: HookedMTA, prompt: Prompt, *, answer: str | None = None, progress: Progress | None = None
 ) -> Story:
-    """Which head and kernel matter most on a prompt, what they do to the asked words, what the answer loses.
+    """One head and kernel of a prompt, what they do to the asked words, what the answer loses without.
 
     `answer`: None is the number or block asked for, else the likeliest token. The plain twin is looked for
     beside the model's folder. Raises PromptError for what the model cannot take, and for a model

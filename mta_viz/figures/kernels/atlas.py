@@ -1,4 +1,4 @@
-"""What the atlas says of key-query kernels: what they do, which matters most, what their probe shows."""
+"""What the atlas says of key-query kernels: their shapes, what each costs, what their probe shows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -113,7 +113,7 @@ class Gallery:
     """The rows shown, in their order, all rows of the model, and the numbers behind them by layer.
 
     `reordered`: the tiles stand in the order of the rows instead of layers down and heads across. `order`:
-    they stand under what they do, in this order.
+    they stand under their shape, in this order.
     """
 
     shown: tuple[Row, ...]
@@ -197,7 +197,7 @@ class KernelGallery(KernelFigure[Gallery]):
     """Every kernel that satisfies `query` as a tile; `places` are of one kind: kernels, or head mixing.
 
     `layer`, `head` and `where` frame one of them; `most`: the first so many of the order, None: all.
-    `arranged` by meaning: key-query kernels under what they do, each on its own scale, sorted by `sort`, else
+    `arranged` by meaning: key-query kernels under their shape, each on its own scale, sorted by `sort`, else
     by the effects measured beside the weights, else by their gain on the run, else by size.
     """
 

@@ -164,7 +164,7 @@ class StoryCrops:
 
 @named("story")
 class StoryFigure(NamedFigure[StoryCrops]):
-    """Question x asked words before the kernel that matters most, the kernel, and the same cells after it.
+    """Question x asked words before the story's kernel, the kernel, and the same cells after it.
 
     `answer`: None as of `mta_viz.story`. The model beside the source, if any, is the plain twin.
     """

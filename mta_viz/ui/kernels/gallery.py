@@ -41,7 +41,7 @@ from mta_viz.ui.shell.work import Work
 
 Arranged = Literal["layer", "meaning"]
 Tiles = tuple[Source, figures.KernelGallery, figures.Gallery]
-ARRANGED: dict[Arranged, str] = {"meaning": "by what they do", "layer": "by layer"}
+ARRANGED: dict[Arranged, str] = {"meaning": "by shape", "layer": "by layer"}
 QUERY, SORT = Setting("kernel_query", ""), Setting("kernel_sort", NO_SORT)
 ARRANGE, PLACES = Setting[Arranged]("arranged", "meaning"), Setting[Any]("kernel_places", list(SHOWN))
 SHOWN_WORDS = {"pre": WHERE["pre"], "post": WHERE["post"], "head mixing": "head mixing"}

@@ -55,6 +55,26 @@ def test_diagonals_in_the_same_layers_come_again_whatever_their_heads():
     assert found.table().records()[0]["same"] is True
 
 
+def test_a_name_that_stands_behind_an_edge_counts_too():
+    """Own column +1, the key before -1 over all queries: first an edge, and priming as well."""
+    both, alone = kernels(0, {}), kernels(1, {})
+    for weights, head in ((both, 1), (alone, 2)):
+        weights["blocks.2.attn.kernel_pre"][head, :, PAD] += 1
+    both["blocks.2.attn.kernel_pre"][1, :, PAD - 1] -= 1
+    offsets = kernel_offsets(CONFIG, 6, 11)
+    shape = name_kernels(both["blocks.2.attn.kernel_pre"][[1]].double().numpy(), offsets)[0]
+    assert (shape.shape, shape.template) == ("edge-first", "priming") and shape.bears("edge-first")
+    for first, other in ((both, alone), (alone, both)):
+        matches = recurrence((first, CONFIG), (other, CONFIG)).matches
+        (primed,) = [match for match in matches if match.shape == "priming"]
+        assert primed.same and primed.kernel.layer == 2
+    snapshots = torch.stack([weights["blocks.2.attn.kernel_pre"] for weights in (kernels(2, {}), both)])
+    rows = lasting_names(KernelHistory((0, 10), {"blocks.2.attn.kernel_pre": snapshots}), CONFIG)
+    assert [(row.kernel.head, row.shape, row.since) for row in rows if row.shape == "priming"] == [
+        (1, "priming", 10)
+    ]
+
+
 def test_diagonals_in_other_layers_do_not():
     found = recurrence((kernels(0, {0: [1, 2]}), CONFIG), (kernels(1, {3: [0, 3]}), CONFIG))
     assert not any(match.same for match in found.matches if "diagonal" in match.shape)

@@ -186,6 +186,15 @@ class KernelShape:
         return tuple(name.template for name in self.fired if name.template is not None)
 
     @property
+    def template(self) -> str | None:
+        """The first template's name among its names; an edge that holds more may stand before it."""
+        return next((name.name for name in self.fired if name.template is not None), None)
+
+    def bears(self, name: str) -> bool:
+        """Whether this is one of its names, the first or not."""
+        return any(fired.name == name for fired in self.fired)
+
+    @property
     def names(self) -> str | None:
         """`edge-first +0.91; priming +0.67`: every name with its score; None without any."""
         return BETWEEN_NAMES.join(name.text() for name in self.fired) or None

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from torch import Tensor
 
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Place, kernel_offsets, layer_kernels
 from mta_viz.analysis.kernels.measures import without_own_tap
-from mta_viz.analysis.kernels.naming import name_kernels
+from mta_viz.analysis.kernels.naming import KernelShape, name_kernels
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
@@ -27,24 +27,26 @@ SEED = 0
 
 @dataclass(frozen=True)
 class NamedKernels:
-    """The key-query kernels of one place of a model: [layer, head] of shapes and names.
-
-    `layers`: those that have kernels there. `named`: whether the name is a template's.
-    """
+    """The key-query kernels of one place of a model, [layer, head], in the `layers` that have some there."""
 
     where: Place
     layers: tuple[int, ...]
     taps: Float[Array, "layer head tap"]
-    names: Array
-    named: Array
+    shapes: tuple[tuple[KernelShape, ...], ...]
+
+    def comes_again(self, other: "NamedKernels") -> Bool[Array, "kernel other"]:
+        """Whether a kernel of another model bears the template's name of one here, layer by layer."""
+        own, others = ([shape for layer in part.shapes for shape in layer] for part in (self, other))
+        return np.array([[bool(a.template and b.bears(a.template)) for b in others] for a in own])
 
 
 @dataclass(frozen=True)
 class Match:
     """A named kernel, the kernel of the other model it is matched with, and whether the name is the same.
 
-    `cosine`: of the two kernels without their own taps, its size before the softmax, where a sign may move
-    between the kernel and the queries.
+    `shape`: its template's name. `other_shape`: the same where the other bears it among its names, else the
+    other's first. `cosine`: of the two kernels without their own taps, its size before the softmax, where a
+    sign may move between the kernel and the queries.
     """
 
     kernel: KernelId
@@ -117,22 +119,20 @@ def recurrence(
 
 def named_kernels(state_dict: Mapping[str, Tensor], config: ModelConfig, where: Place) -> NamedKernels | None:
     """All kernels at a place with their names; None where the model has none there."""
-    layers, taps, names, named = [], [], [], []
+    layers, taps, shapes = [], [], []
     for layer in range(config.n_layers):
         kernels = layer_kernels(state_dict, config, layer)
         stored, offsets = kernels.taps(where), kernels.offsets(where)
         if stored is None or offsets is None:
             continue
         values = stored.double().numpy()
-        shapes = name_kernels(values, offsets)
         rest = without_own_tap(np.nan_to_num(values), offsets).reshape(len(values), -1)
         layers.append(layer)
         taps.append(rest)
-        names.append([shape.shape for shape in shapes])
-        named.append([shape.evidence == "template" for shape in shapes])
+        shapes.append(name_kernels(values, offsets))
     if not layers:
         return None
-    return NamedKernels(where, tuple(layers), np.array(taps), np.array(names), np.array(named))
+    return NamedKernels(where, tuple(layers), np.array(taps), tuple(shapes))
 
 
 def _similarity(here: NamedKernels, there: NamedKernels) -> Float[Array, "kernel other"]:
@@ -154,17 +154,20 @@ def _assigned(similarity: Float[Array, "head other"]) -> Array:
 
 
 def _matches(here: NamedKernels, there: NamedKernels) -> Iterator[Match]:
-    similarity, heads = _similarity(here, there), here.names.shape[1]
+    similarity, heads = _similarity(here, there), here.taps.shape[1]
     for at, layer in enumerate(here.layers):
         rows = slice(at * heads, (at + 1) * heads)
         assigned = _assigned(similarity[rows, rows])
-        for head in np.flatnonzero(here.named[at]).tolist():
+        for head, shape in enumerate(here.shapes[at]):
+            if shape.template is None:
+                continue
             other = int(assigned[head])
+            matched = there.shapes[at][other]
             yield Match(
                 KernelId(layer, head, here.where),
-                str(here.names[at, head]),
+                shape.template,
                 KernelId(layer, other, here.where),
-                str(there.names[at, other]),
+                shape.template if matched.bears(shape.template) else matched.shape,
                 float(similarity[rows, rows][head, other]),
             )
 
@@ -211,9 +214,8 @@ class _Shuffles:
     """How many names come again when the other model's kernels are dealt out to the layers anew."""
 
     def __init__(self, here: NamedKernels, there: NamedKernels) -> None:
-        self.similarity, (self.layers, self.heads) = _similarity(here, there), here.names.shape
-        same = here.names.reshape(-1, 1) == there.names.reshape(1, -1)
-        self.same = same & here.named.reshape(-1, 1)
+        self.similarity, (self.layers, self.heads) = _similarity(here, there), here.taps.shape[:2]
+        self.same = here.comes_again(there)
 
     def draw(self, random: np.random.Generator) -> int:
         """One shuffle, matched."""
@@ -265,11 +267,11 @@ def _lasting_of(
     """Those of one layer and place; only kernels whose last snapshot has a name are named in the others."""
     offsets = kernel_offsets(config, *stored.shape[-2:])
     last = name_kernels(stored[-1].double().numpy(), offsets)
-    heads = [head for head, shape in enumerate(last) if shape.evidence == "template"]
+    heads = [head for head, shape in enumerate(last) if shape.template]
     names = [name_kernels(taps[heads].double().numpy(), offsets) for taps in stored] if heads else []
     for at, head in enumerate(heads):
-        shape = last[head].shape
-        bears = tuple(snapshot[at].shape == shape for snapshot in names)
+        shape = last[head].template or ""
+        bears = tuple(snapshot[at].bears(shape) for snapshot in names)
         yield _lasting(KernelId(layer, head, where), shape, bears, steps)
 
 

@@ -77,6 +77,15 @@ def test_a_negative_induction_raises_the_key_after_a_match_where_matches_are_neg
     assert "One prompt: no interval." in at.sentence and math.isnan(at.effect.low)
 
 
+@pytest.mark.parametrize("factor", [-2.0, 0.25, 4.0])
+def test_what_the_other_taps_add_stays_when_a_factor_moves_between_queries_and_kernel(factor):
+    taps = {(-n, -n): 1.0 for n in range(6)}
+    moved = {place: tap / factor for place, tap in taps.items()}
+    here, there = measured(model(1.0, taps)), measured(model(factor, moved))
+    assert there.effect.value - there.own.value == pytest.approx(here.effect.value - here.own.value, rel=1e-4)
+    assert here.own.value == 0 and abs(there.own.value) > 1
+
+
 @pytest.mark.parametrize(("sign", "verb"), [(-1.0, "lowers"), (1.0, "raises")])
 def test_the_mirror_case_a_positive_tap(sign, verb):
     taps = {place: abs(tap) for place, tap in INDUCTION.items()}

@@ -105,6 +105,8 @@ class AtMatches:
     other keys of each of these cells' rows; `above_row` is `effect` less that. `under`: what
     stands in the cells before the convolution, which is `match` where they are the matched keys themselves.
     `own`: the part of `effect` that the own tap gives, (own tap - 1) times `under`; the rest is the shape's.
+    A factor that moves between the query projection and the kernel changes nothing in the model, but the map
+    before, and with it `effect`, its sign too; the shape's part stays.
     """
 
     kernel: KernelId

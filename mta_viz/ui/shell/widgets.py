@@ -68,11 +68,11 @@ def plain(text: str) -> str:
 
 
 def caption(text: str, most: int = LINE, whole: str = "") -> None:
-    """A grey line; of more than `most` characters its first part. Behind its sign all of it, or `whole`."""
-    first, whole = text, whole or text
+    """A grey line; of more than `most` characters its first part. Behind its sign all of it, and `whole`."""
+    first, behind = text, text if whole in text else f"{text}\n\n{whole}"
     for end in _ENDS:
         first = first if len(first) <= most else end.split(first, maxsplit=1)[0]
-    st.caption(plain(first), help=None if whole in first else plain(whole))
+    st.caption(plain(first), help=None if behind == first else plain(behind))
 
 
 def lines(text: str, key: str) -> None:

@@ -142,8 +142,8 @@ def _open_parts(folder: Path) -> StoredWeights:
         return StoredWeights({}, tuple(problems), n_bytes)
     if len(parts) == 1:
         return replace(parts[0], parts=1)
-    if unlike := _other_dtype(files, parts):
-        return StoredWeights({}, (unlike,), n_bytes)
+    if problem := _other_dtype(files, parts):
+        return StoredWeights({}, (problem,), n_bytes)
     unreadable = {key: reason for part in parts for key, reason in part.unreadable.items()}
     width = parts[0].tensors[_NORM].shape[-1:] if _NORM in parts[0].tensors else ()
     tensors = {}

@@ -205,7 +205,7 @@ def test_what_kernels_are_worth_is_measured_on_the_prompt_and_says_before_how_lo
     fine(app)
     shown = {figure.spec.name: figure.spec for figure in part_of(app, OnPage).values()}
     assert shown["shapley"].pairs == 2 and shown["necessity-sufficiency"].edit == "zero"
-    assert "There may be smaller sets that do as much." in said(app) and "20 random sets" in said(app)
+    assert "There may be smaller sets that do as much." in said(app) and "up to 20 other sets" in said(app)
     view = view_of(app)
     assert (view["surgery tab"], view["worth pairs"], view["taken out"]) == ("Worth", "2", "zero")
     plain = surgery(settings={"surgery tab": "Worth"}, checkpoint="tiny-plain", stage="final")

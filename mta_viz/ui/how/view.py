@@ -37,6 +37,7 @@ from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import begin, draw, save_line, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import (
+    LINE,
     bar,
     chart,
     draw_terms,
@@ -89,7 +90,7 @@ def draw_playground(page: Page, selected: Selected) -> None:
     text = words["painted"] + words["cramped"] * bool(lacking)
     st.html(worded(text, names=figure.result.names, lacking=lacking))
     chart(figure.figure, "playground", alt=figure.caption)
-    save_line(figure, "The model's own convolution; cells of the future (hatched) read as 0.")
+    save_line(figure, "The model's own convolution; cells of the future (hatched) read as 0.", LINE)
 
 
 def _paint(key: str, usual: Taps, offsets: Offsets) -> Taps:
@@ -266,7 +267,7 @@ def _draw_step(cell: Cell, step: str, stage: Stage) -> None:
         _say(at.words | _facts(at, why), name)
     figure = draw(cell.source, spec)
     chart(figure.figure, f"{spec.name}.{step}", alt=figure.caption, stretch=True)
-    save_line(figure, _chain_words(cell, stage))
+    save_line(figure, _chain_words(cell, stage), LINE)
 
 
 def _facts(cell: Cell, why: made.Decomposition) -> dict[str, str]:

@@ -138,12 +138,12 @@ def show(
     return figure
 
 
-def save_line(figure: Drawn, words: str | None = None) -> None:
-    """What the figure shows in a line, its caption behind a sign; at the right the button that saves it."""
+def save_line(figure: Drawn, words: str | None = None, most: int = HALF_LINE) -> None:
+    """A line of at most `most` characters, the caption behind its sign, and the button that saves the figure."""
     line = figure.line if words is None else words
     with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
         with st.container():
-            caption(line, HALF_LINE, figure.caption)
+            caption(line, most, figure.caption)
         save_button(figure)
 
 

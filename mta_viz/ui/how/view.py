@@ -40,7 +40,6 @@ from mta_viz.ui.shell.widgets import (
     LINE,
     bar,
     chart,
-    draw_terms,
     head_name,
     help_of,
     layer_label,
@@ -246,7 +245,6 @@ def _pick_step(steps: Mapping[str, Stage | None]) -> str:
         with back:
             pickers.arrow("path", "Back", "q", partial(STEP.put, before[-1]) if before else None)
         pickers.arrow("path", "Next", "w", partial(STEP.put, after[0]) if after else None)
-        draw_terms()
     return chosen
 
 

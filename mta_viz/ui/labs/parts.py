@@ -202,7 +202,7 @@ def draw_heads(
 
 
 def _draw_map(page: Page, figure: FinderMap, finder: Finder) -> None:
-    line = f"{figure.score_of(finder).name} of “{figure.part_of(finder).name}”. Click a head."
+    line = f"Click a head. {figure.score_of(finder).name} of “{figure.part_of(finder).name}”."
     look: dict[str, Any] = {"result": finder, "widget": f"finder.{hash(figure)}", "words": line}
     with st.container(width=MAP_PX):
         show.show(source_of(page), figure, pickers.on_head, **look)

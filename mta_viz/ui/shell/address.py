@@ -65,6 +65,8 @@ def draw_address(text: str, more: Callable[[], None] = lambda: None) -> None:
             _everything()
         with st.popover("?", width="content"):
             st.markdown((ASSETS / "help.md").read_text(encoding="utf-8"))
+            with st.expander("Terms"):  # keys reach it, and so scroll the help
+                st.markdown(widgets.help_of(*widgets.texts()))
 
 
 def draw_stale(page: Page) -> None:

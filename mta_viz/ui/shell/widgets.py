@@ -292,9 +292,3 @@ def worded(text: str, **values: str) -> str:
     """A sentence as HTML: each `[word]` a term, each `{name}` its value, which is never markup."""
     bold = {name: f"<b><bdi>{escape(value)}</bdi></b>" for name, value in values.items()}
     return re.sub(r"\[([^\]]+)\]", lambda mark: term(mark[1]), text).format(**bold)
-
-
-def draw_terms() -> None:
-    """A button that lists all of them, for keyboards and touch as well."""
-    with st.popover("Terms"):
-        st.markdown(help_of(*texts()))

@@ -39,9 +39,9 @@ class FileError(MtaVizError):
         self.reason, self.remedy, self.missing = reason, remedy, missing
         super().__init__(self.of(name))
 
-    def of(self, name: str) -> str:
-        """The message, the file called by another name."""
-        return f"{name} {self.reason}; {self.remedy}"
+    def of(self, name: str, remedy: str | None = None) -> str:
+        """The message, the file called by another name, with another thing to do if `remedy` is given."""
+        return f"{name} {self.reason}; {remedy or self.remedy}"
 
 
 class TokenizerError(MtaVizError):

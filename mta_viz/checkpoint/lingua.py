@@ -145,9 +145,8 @@ def write_lingua(folder: Path, checkpoint: types.Checkpoint, *, overwrite: bool 
 def check_for_lingua(config: ModelConfig) -> None:
     """Raises CheckpointError for a model with what Lingua's models have none of."""
     remedy = "which Lingua's format has no place for; write the project's own (model.safetensors)"
-    names = [name for name in (*BEYOND_LINGUA, "rope_scaling") if getattr(config, name)]
-    if names:
-        problems = [f"it has {name} {getattr(config, name)}, {remedy}" for name in names]
+    there = {name: getattr(config, name) for name in (*BEYOND_LINGUA, "rope_scaling")}
+    if problems := [f"it has {name} {value}, {remedy}" for name, value in there.items() if value]:
         raise CheckpointError(problems, "The model to write")
 
 
@@ -357,8 +356,7 @@ def open_dcp(folder: Path) -> types.StoredWeights:
         cut, unreadable = read_metadata(content)
     except FileError as error:
         hidden = "without it the .distcp files cannot be read: copy hidden files too"
-        problem = f"{METADATA} {error.reason}; {hidden}" if error.missing else error.of(METADATA)
-        return types.StoredWeights({}, (problem,), n_bytes)
+        return types.StoredWeights({}, (error.of(METADATA, hidden if error.missing else None),), n_bytes)
     except CheckpointError as error:
         return types.StoredWeights({}, error.problems, n_bytes)
     problems = _file_problems(folder, cut)

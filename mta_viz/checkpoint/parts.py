@@ -86,8 +86,8 @@ def _open_shards(folder: Path) -> StoredWeights:
     try:
         listed = _shards(folder)
     except FileError as error:
-        lacking = f"{INDEX} {error.reason}; without it nobody knows which shard has what: copy it too"
-        return StoredWeights({}, (lacking if error.missing else error.of(INDEX),))
+        lacking = "without it nobody knows which shard has what: copy it too" if error.missing else None
+        return StoredWeights({}, (error.of(INDEX, lacking),))
     tensors: dict[str, StoredTensor] = {}
     unreadable: dict[str, str] = {}
     unopened: dict[str, list[str]] = {}  # what is wrong -> the shards of which it is
@@ -142,8 +142,8 @@ def _open_parts(folder: Path) -> StoredWeights:
         return StoredWeights({}, tuple(problems), n_bytes)
     if len(parts) == 1:
         return replace(parts[0], parts=1)
-    if problem := _other_dtype(files, parts):
-        return StoredWeights({}, (problem,), n_bytes)
+    if differing := _other_dtype(files, parts):
+        return StoredWeights({}, (differing,), n_bytes)
     unreadable = {key: reason for part in parts for key, reason in part.unreadable.items()}
     width = parts[0].tensors[_NORM].shape[-1:] if _NORM in parts[0].tensors else ()
     tensors = {}

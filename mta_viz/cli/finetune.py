@@ -57,8 +57,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     changes = {name: getattr(arguments, name) for name in SETTINGS}
     if arguments.pairs is not None:
         changes |= dict(zip(("names", "cities"), arguments.pairs, strict=True))
+    from mta_viz.training.checks import run_checks
     from mta_viz.training.finetune import finetune
-    from mta_viz.training.recipe import STATE_FILE, print_evaluation, print_progress, run_checks
+    from mta_viz.training.recipe import STATE_FILE, print_evaluation, print_progress
 
     settings = partial(finetune_config, arguments.config, **changes)
     run = run_checks(arguments.out, arguments.device, resume=arguments.resume)

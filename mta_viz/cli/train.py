@@ -74,7 +74,7 @@ def _train_needle(arguments: Namespace) -> dict[str, Any]:
 
 def _settings(kind: type[Settings], arguments: Namespace, **changes: Any) -> Settings:
     """The recipe's settings. What is wrong with them, the device and the folders is told at once."""
-    from mta_viz.training.recipe import export_checks, run_checks
+    from mta_viz.training.checks import export_checks, run_checks
 
     read = partial(recipe_config, kind, arguments.config, **changes)
     run = run_checks(arguments.out, arguments.device, arguments.max_seconds, arguments.resume)

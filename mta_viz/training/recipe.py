@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
+from mta_viz.analysis.kernels.finetuning import PROGRESS_FILE, STATE_FILE
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.layout import file_entries
 from mta_viz.checkpoint.lingua import check_for_lingua, write_lingua
@@ -29,16 +29,16 @@ from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.config import ModelConfig
-from mta_viz.errors import MtaVizError, refuse_all
+from mta_viz.errors import refuse_all
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.devices import checked_device
 from mta_viz.training import trainer as training
+from mta_viz.training.checks import export_checks, prepare_folder, run_checks
 from mta_viz.training.settings import RecipeSettings, RunSettings
 from mta_viz.training.trainer import Report, Trainer, TrainingProgress, TrainingResult
-from mta_viz.writing import refusals, replacing, write
+from mta_viz.writing import replacing, write
 
-EARLY_FILES = (PROGRESS_FILE, JOB_FILE, LOG_FILE)  # there before there is anything to keep
 FILE_DTYPE = torch.float16
 CURVE_POINTS = 200
 
@@ -329,56 +329,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(_cell, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-Checks = list[Callable[[], object]]  # each raises `MtaVizError` for what it does not find right
-
-
-def run_checks(
-    out: Path | None, device: str = "cpu", max_seconds: float | None = None, resume: bool = False
-) -> Checks:
-    """What is looked at before a run of any recipe; `out` None: its place is free whatever its name."""
-    folder = [partial(_check_folder, out, resume)] if out is not None else []
-    return [partial(checked_device, device), partial(_check_clock, max_seconds), *folder]
-
-
-def _check_clock(max_seconds: float | None) -> None:
-    if max_seconds is not None and not max_seconds > 0:
-        raise training.TrainingError(f"max_seconds is {max_seconds}; expected a number of seconds above 0.")
-
-
-def _check_folder(out: Path, resume: bool) -> None:
-    if resume and not (out / STATE_FILE).is_file():
-        raise training.nothing_to_resume(out / STATE_FILE)
-    if out.is_symlink() and not out.exists():
-        raise MtaVizError(f"{out} is a link to something that is not there; choose another folder.")
-    if not resume and _is_taken(out):
-        raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
-
-
-def export_checks(lingua: Path | None, out: Path | None, resume: bool) -> Checks:
-    """The same of the folder for Lingua's format: not the run's own, nor over something else."""
-    return [] if lingua is None else [partial(_check_export, lingua, out, resume)]
-
-
-def _check_export(lingua: Path, out: Path | None, resume: bool) -> None:
-    if out is not None and lingua.resolve() == out.resolve():
-        raise MtaVizError(f"{lingua} is the run's own folder; choose another one for the Lingua export.")
-    if not resume and _is_taken(lingua):
-        raise MtaVizError(f"{lingua} exists; choose another folder for the Lingua export.")
-
-
-def prepare_folder(out: Path) -> None:
-    """Make the folder of a run."""
-    with refusals(out):
-        out.mkdir(parents=True, exist_ok=True)
-
-
-def _is_taken(folder: Path) -> bool:
-    """Whether it holds more than a run that ended before there was anything to keep leaves."""
-    return folder.exists() and (
-        not folder.is_dir() or any(file.name not in EARLY_FILES for file in folder.iterdir())
-    )
 
 
 def write_progress(

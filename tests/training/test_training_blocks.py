@@ -22,8 +22,9 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.devices import checked_device
 from mta_viz.tasks.blocks import BlockTask
+from mta_viz.training.checks import run_checks
 from mta_viz.training.from_scratch import BlocksRecipe, block_task, train_blocks
-from mta_viz.training.recipe import PROGRESS_FILE, STATE_FILE, Batches, initial_model, run_checks
+from mta_viz.training.recipe import PROGRESS_FILE, STATE_FILE, Batches, initial_model
 from mta_viz.training.settings import BlocksConfig, NeedleConfig, recipe_config
 from mta_viz.training.trainer import Batch, Trainer, TrainingError, TrainingProgress
 

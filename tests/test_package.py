@@ -1,10 +1,17 @@
 """The wheel: it holds the app, its pages, settings and small assets, and starts it from anywhere."""
 
+import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
+import time
+import urllib.request
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -94,3 +101,76 @@ def test_what_is_installed_is_small():
     files = [file for folder in small for file in folder.rglob("*")]
     files += [file for file in ASSETS.iterdir() if file.is_file()]
     assert sum(file.stat().st_size for file in files) < LARGE
+
+
+def steps() -> Iterator[tuple[str, list[str]]]:
+    """The Dockerfile's instructions, lines that go on joined."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            word, _, rest = line.partition(" ")
+            yield word, rest.split()
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_container_start_the_app():
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        root.chmod(0o755)
+        python = root / "python"  # a new environment that finds the packages of this one
+        packages = next(path for path in sys.path if path.endswith("site-packages"))
+        lines = [
+            "#!/bin/bash",
+            f'{sys.executable} "$@" || exit',
+            'cd "${!#}"/lib/python3*/site-packages && rm -rf setuptools*',  # an older one
+            f"echo {packages} > these.pth",
+        ]
+        python.write_text("\n".join(lines) + "\n")
+        python.chmod(0o755)
+        for word, words in steps():
+            if word == "COPY":
+                *sources, target = words
+                for source in sources:
+                    place = Path(f"{root}{target}" + (source if target.endswith("/") else ""))
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+                    copy(ROOT / source, place)
+            elif word == "RUN" and "/src/.ci/install-app" in words:
+                shell = re.sub(r"(?<![\w.])/(src|opt|models)\b", rf"{root}/\1", " ".join(words))
+                shell = re.sub(r"&& useradd.*", "", shell)
+                environ = os.environ | {"PYTHON": str(python), "PIP_OPTIONS": "--no-index"}
+                subprocess.run(["bash", "-ec", shell], env=environ, check=True, capture_output=True)
+        found = dict(steps())
+        assert found["USER"] == ["mta"] and not (root / "src").exists()
+        assert {"needle-mta", "needle-transformer"} <= {model.name for model in (root / "models").iterdir()}
+        command = [word.replace("/models", f"{root}/models") for word in json.loads(" ".join(found["CMD"]))]
+        command[command.index("--port") + 1] = str(port := free_port())
+        (root / "home").mkdir(mode=0o777)
+        (root / "home").chmod(0o777)
+        reached = all(folder.stat().st_mode & 1 for folder in Path(sys.executable).resolve().parents)
+        is_root = os.geteuid() == 0 and reached  # else others cannot run this interpreter
+        other = {"user": 10001, "group": 10001, "extra_groups": []} if is_root else {}
+        program = json.loads(" ".join(found["ENTRYPOINT"]))[0].replace("/opt", f"{root}/opt")
+        environ = {"HOME": str(root / "home"), "PATH": os.defpath}
+        app = subprocess.Popen([program, *command], cwd=root / "home", env=environ, **other)
+        try:
+            assert answered(f"http://127.0.0.1:{port}/_stcore/health") == b"ok"
+        finally:
+            app.terminate()
+            app.wait(20)
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def answered(address: str, seconds: float = 120) -> bytes:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return urllib.request.urlopen(address, timeout=5).read()
+        except OSError:
+            assert time.monotonic() < end
+            time.sleep(0.5)

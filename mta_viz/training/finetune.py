@@ -29,7 +29,8 @@ from mta_viz.checkpoint.types import Checkpoint
 from mta_viz.errors import ConfigError, FileError, refuse_all
 from mta_viz.model.editing import edited, insert_mta
 from mta_viz.model.transformer import HookedMTA, build_model
-from mta_viz.run.devices import check_fits, checked_device
+from mta_viz.printed import size_text
+from mta_viz.run.devices import check_fits, checked_device, free_bytes, kernel_training
 from mta_viz.run.tracing import Progress, load
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.written import WrittenTask
@@ -68,6 +69,7 @@ GLANCE_SHARE = 0.05  # of the time, at most
 LIVE_SECONDS = 5.0  # between two states of the kernels that others can read
 LONG_ON_CPU = 1800.0  # seconds
 FEW_STEPS = 100
+ROUGHLY = 2  # by which the estimate of a step's memory may be too large
 # settings that runs on one base have in common, and what of it is known once it was asked for
 SHARED = (
     *("base", "dtype", "corpus", "task", "names", "cities", "lengths"),
@@ -126,7 +128,9 @@ class FinetuneRecipe(Recipe):
         text = read_text(Path(config.corpus) if config.corpus else None, config.evaluation_tokens)
         task = read_named(config.task)
         samples = tuple(held_out_samples(config, tokenizer, task))
-        FinetuneBatches(config, tokenizer, text, task).check()
+        batches = FinetuneBatches(config, tokenizer, text, task)
+        batches.check()
+        check_memory(base, config, batches.longest())
         return cls(config, checkpoint, base, text, task, samples, tell)
 
     def under(self, config: FinetuneConfig) -> "FinetuneRecipe":
@@ -308,6 +312,22 @@ class Watch:
             self._recipe.tell(f"held-out: {sum(right)} of {len(right)} right")
         self._looked = time.monotonic()
         self._cost = self._looked - start
+
+
+def check_memory(base: HookedMTA, config: FinetuneConfig, longest: int) -> None:
+    """Raises ConfigError where a step on prompts of `longest` tokens takes far more memory than is free."""
+    trained = with_mta(base, config).config
+    first = 0 if config.train == "all" else min(config.layers)
+    prompts, text = (config.batch_size, longest), (config.text_rows, config.piece_length)
+    size = getattr(torch, config.dtype).itemsize
+    wanted = kernel_training(trained, first, prompts, text, dtype_bytes=size).n_bytes
+    free = free_bytes(base.device)
+    if free is not None and wanted > ROUGHLY * free:
+        problem = (
+            f"a step needs about {size_text(wanted)} of memory for {config.batch_size} prompts of "
+            f"{longest:,} tokens, and {size_text(free)} are free; take shorter prompts, or fewer a step"
+        )
+        raise ConfigError([problem], config.subject)
 
 
 def trained_model(trainer: Trainer) -> HookedMTA:

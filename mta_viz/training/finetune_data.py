@@ -122,6 +122,15 @@ class FinetuneBatches:
                 self._sample(length, single, self.config.seed, -1)
         self(0)
 
+    def longest(self) -> int:
+        """Tokens of the longest prompt of a step, its answer left out; 0 where there are none."""
+        if self.task == "text":
+            return 0
+        if not isinstance(self.task, WrittenTask):
+            return max(self.config.lengths)
+        prompts = (sample.prompt for sample in self.task.samples)
+        return len(self.tokenizer.encode(max(prompts, key=len)))
+
     def _sample(self, length: int, single: bool, *place: int) -> NeedleSample:
         """The first that can be made: now and then no choice of sentences has just this length."""
         for attempt in range(ATTEMPTS):

@@ -93,6 +93,8 @@ def read_books(folder: Path) -> tuple[Book, ...]:
 
 def _read_book(file: Path) -> Book:
     data = door.read_bytes(file, door.TEXT)
+    if b"\0" in data:
+        raise MtaVizError(f"{file} is no plain text: it holds zero bytes; save it as UTF-8, or take it out.")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

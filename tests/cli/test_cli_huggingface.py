@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from cli_support import Answer
 
+import mta_viz
 from mta_viz import open_trace
 from tests.checkpoint.huggingface_samples import saved
 
@@ -22,6 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
     library.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text("[{{ messages[0].content }}]")
     return folder
 
 
@@ -47,6 +49,16 @@ PROMPT = ("--prompt", "The harbour of Riga")
 def test_a_command_answers(folder: Path, run: Run, command: tuple[str, ...]) -> None:
     answer = run(command[0], folder, *command[1:])
     assert (answer.status, answer.json != {}) == (0, True)
+
+
+def test_an_adapter_has_the_chat_template_of_its_base(folder: Path, run: Run, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter.safetensors"
+    assert run("insert", folder, "--layers", "1", "--out", adapter).status == 0
+    for path in (folder, adapter):
+        answer = run("lens", path, "--prompt", "Riga", "--chat", "--base", folder)
+        assert answer.status == 0 and "the model sees [Riga]" in answer.err
+    model = mta_viz.load(adapter, base=folder)
+    assert mta_viz.chat(model, "Riga").text == "[Riga]"
 
 
 def test_a_run_is_saved_with_the_stages_there_are(folder: Path, run: Run, tmp_path: Path) -> None:

@@ -339,6 +339,14 @@ def test_a_file_of_prompts_is_a_task_and_its_last_tenth_is_held_out(base: Path, 
     assert card["held_out"]["after"]["n"] == 2
 
 
+def test_a_step_that_no_memory_holds_is_refused_before_the_first(base: Path, tmp_path: Path) -> None:
+    task = tmp_path / "own.jsonl"
+    lines = [{"prompt": "a b " * 50_000, "answer": "c"}, {"prompt": "a b", "answer": "c"}]
+    task.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ConfigError, match=r"a step needs about .*prompts of 200,00\d tokens"):
+        recipe_of(base, task=str(task))
+
+
 def test_a_configuration_file_holds_everything_and_flags_come_before_it(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

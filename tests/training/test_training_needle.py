@@ -280,6 +280,9 @@ def test_bad_input_is_refused_before_any_work(tmp_path, corpus):
     (tmp_path / "empty").mkdir()
     with pytest.raises(MtaVizError, match=r"holds no \.txt file"):
         train_needle(TINY, tmp_path / "empty", tmp_path / "out")
+    (tmp_path / "empty" / "wide.txt").write_bytes("One.\n\nTwo.".encode("utf-16"))
+    with pytest.raises(MtaVizError, match=r"wide\.txt is no plain text: it holds zero bytes"):
+        train_needle(TINY, tmp_path / "empty", tmp_path / "out")
     with pytest.raises(MtaVizError, match="cannot be used"):
         train_needle(TINY, corpus, tmp_path / "out", device="nonsense")
     with pytest.raises(MtaVizError, match="own folder"):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mta_viz.model.stages import Stage
     from mta_viz.plots.attention.maps import draw_map
     from mta_viz.run.files import open_trace, save_trace
-    from mta_viz.run.tracing import capture, chat, load
+    from mta_viz.run.tracing import capture, load
 
 from mta_viz.version import VERSION as __version__
 
@@ -42,7 +42,6 @@ __all__ = [
     "attribute",
     "attribute_heads",
     "capture",
-    "chat",
     "compare",
     "decompose",
     "direct_effect",
@@ -90,7 +89,7 @@ _NAMES = {
     "model.stages": "Stage",
     "plots.attention.maps": "draw_map",
     "run.files": "open_trace save_trace",
-    "run.tracing": "capture chat load",
+    "run.tracing": "capture load",
 }
 _HOME = {name: f"mta_viz.{module}" for module, names in _NAMES.items() for name in names.split()}
 

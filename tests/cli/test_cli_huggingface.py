@@ -8,6 +8,7 @@ from cli_support import Answer
 
 import mta_viz
 from mta_viz import open_trace
+from mta_viz.run.tracing import chat
 from tests.checkpoint.huggingface_samples import saved
 
 Run = Callable[..., Answer]
@@ -58,7 +59,7 @@ def test_an_adapter_has_the_chat_template_of_its_base(folder: Path, run: Run, tm
         answer = run("lens", path, "--prompt", "Riga", "--chat", "--base", folder)
         assert answer.status == 0 and "the model sees [Riga]" in answer.err
     model = mta_viz.load(adapter, base=folder)
-    assert mta_viz.chat(model, "Riga").text == "[Riga]"
+    assert chat(model, "Riga").text == "[Riga]"
 
 
 def test_a_run_is_saved_with_the_stages_there_are(folder: Path, run: Run, tmp_path: Path) -> None:

@@ -267,20 +267,26 @@ class SelfCheck:
     logits_error: float
 
 
-def self_check(trace: Trace) -> SelfCheck:
+LookAt = Callable[[int, Float[Tensor, "position head d"], Float[Tensor, "head position"]], None]
+
+
+def self_check(trace: Trace, look: LookAt = lambda layer, z, sums: None) -> SelfCheck:
     """Recompute every layer from its final weights as `trace.slabs` gives them, then the logits.
 
     `residual_error` compares each layer's output with the run's; `logits_error` the trace's logits
-    with those of a plain run. Costs about two forwards.
+    with those of a plain run. Costs about two forwards in slabs. `look(layer, weighted values, sums of
+    queries' final weights)` sees what is computed on the way.
     """
     model = trace.model
-    pairs = ((_after_layer(trace, layer), trace.residuals[layer + 1]) for layer in range(len(model.blocks)))
-    errors = [_relative_error(*pair) for pair in pairs]
+    errors = [
+        _relative_error(_after_layer(trace, layer, look), trace.residuals[layer + 1])
+        for layer in range(len(model.blocks))
+    ]
     plain = score(model, torch.tensor([trace.tokens.ids]))[0].float()
     return SelfCheck(float(torch.tensor(errors).max()), _relative_error(plain, trace.logits()))
 
 
-def _after_layer(trace: Trace, layer: int) -> Float[Tensor, "position d_model"]:
+def _after_layer(trace: Trace, layer: int, look: LookAt) -> Float[Tensor, "position d_model"]:
     """The residual stream after a layer, from the trace's maps of its final weights.
 
     Asked for in thirds of the prompt, as crops are: never the rows the run itself went by.
@@ -289,13 +295,14 @@ def _after_layer(trace: Trace, layer: int) -> Float[Tensor, "position d_model"]:
     v = trace.project(layer).v
     third = max(n_tokens // 3, 1)
     parts = [range(start, min(start + third, n_tokens)) for start in range(0, n_tokens, third)]
-    rows = [
-        weighted_values(slab[None].to(v), v[:, : slab.shape[2]])
-        for part in parts
-        for _, slab in trace.slabs(layer, Stage.PATTERN, part)
-    ]
+    rows, sums = list[Tensor](), list[Tensor]()
+    for slab in (slab for part in parts for _, slab in trace.slabs(layer, Stage.PATTERN, part)):
+        rows.append(weighted_values(slab[None].to(v), v[:, : slab.shape[2]]))
+        sums.append(slab.sum(-1))
+    z = torch.cat(rows, dim=1)
+    look(layer, z[0], torch.cat(sums, dim=1))
     with trace.model.lock, torch.no_grad():
-        attn_out = block.attn.output(torch.cat(rows, dim=1))
+        attn_out = block.attn.output(z)
         after = block.finish(trace.residuals[layer][None].to(dtype), attn_out)
         return after[0].float().to(trace.model.device)
 

@@ -6,7 +6,7 @@ Also the health of a checkpoint at one glance: of its weights, and of all rows o
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -350,29 +350,36 @@ def health(model: HookedMTA, trace: Trace | None = None) -> Health:
     weights = [weight for weight in state.values() if not weight.is_meta]
     at_identity = sum(int(near_identity(taps, offsets.own).sum()) for taps, offsets in stacks)
     largest = [taps.abs().max() for taps, _ in stacks]
+    no_run: dict[str, Any] = {"gates_below_0_05": None, "row_sum_range": None, "self_check": None}
     return Health(
         n_nan=sum(int(weight.isnan().sum()) for weight in weights),
         n_inf=sum(int(weight.isinf().sum()) for weight in weights),
         kernels_at_identity=(at_identity, sum(len(taps) for taps, _ in stacks)),
         largest_tap=float(torch.stack(largest).max()) if largest else None,
-        gates_below_0_05=_closed_gates(trace) if trace else None,
-        row_sum_range=_row_sum_range(trace) if trace else None,
-        self_check=self_check(trace) if trace else None,
+        **(_of_run(trace) if trace else no_run),
     )
 
 
-def _closed_gates(trace: Trace) -> float | None:
-    gates = [trace.gate(layer) for layer in range(trace.model.config.n_layers)]
-    values = torch.cat([gate.flatten() for gate in gates if gate is not None] or [torch.zeros(0)])
-    if not values.numel():
-        return None
+def _of_run(trace: Trace) -> dict[str, Any]:
+    """What one pass over the layers tells: gates, sums of weights, and the check."""
+    gates, sums = list[Tensor](), list[Tensor]()
+
+    def look(layer: int, z: Float[Tensor, "position head d"], own: Float[Tensor, "head position"]) -> None:
+        sums.append(own.flatten())
+        if (gate := trace.gate_of(layer, z)) is not None:
+            gates.append(gate.flatten().cpu())  # layers may lie on several devices
+
+    check = self_check(trace, look)
+    closed = _closed(torch.cat(gates)) if gates else None
+    return {"gates_below_0_05": closed, "row_sum_range": _range(sums), "self_check": check}
+
+
+def _closed(gates: Float[Tensor, " value"]) -> float:
     # A comparison with NaN is False, which would count as an open gate.
-    return float("nan") if values.isnan().any() else float((values < CLOSED_GATE).float().mean())
+    return float("nan") if gates.isnan().any() else float((gates < CLOSED_GATE).float().mean())
 
 
-def _row_sum_range(trace: Trace) -> tuple[float, float]:
-    layers = range(trace.model.config.n_layers)
-    sums = [slab.sum(-1) for layer in layers for _, slab in trace.slabs(layer, Stage.PATTERN)]
+def _range(sums: list[Tensor]) -> tuple[float, float]:
     # torch's min and max keep a NaN; Python's drop it or not, by the order of their arguments.
     lowest = torch.stack([part.min() for part in sums]).min()
     highest = torch.stack([part.max() for part in sums]).max()

@@ -4,6 +4,7 @@ What is not complete lies under a hidden name beside its place, which no reader 
 process left there goes with a later file of the same folder. Imports nothing heavy.
 """
 
+import filecmp
 import os
 import re
 import shutil
@@ -47,10 +48,14 @@ def write(path: Path, content: bytes | str) -> None:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool) -> None:
+def write_folder(
+    folder: Path, fill: Callable[[Path], None], *, overwrite: bool, last: str | None = None
+) -> None:
     """Let `fill` write files into a hidden folder, then move them to `folder`.
 
-    A new folder appears at once; into an existing one, files are renamed one by one; its others stay.
+    A new folder appears at once; into an existing one, files are renamed one by one; its others stay. `last`
+    is one without which the rest is nothing: where several change it goes first and comes last, so that files
+    of two writings never stand together as one.
     Raises CheckpointError when a file is there and `overwrite` is false, FileError when the disk refuses.
     """
     folder = Path(folder)
@@ -65,13 +70,25 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool)
             for place in (*map(hidden.joinpath, names), hidden):
                 _to_disk(place)
             if folder.exists():
-                for name in names:
-                    os.replace(hidden / name, folder / name)
+                _move(hidden, folder, names, last)
             else:
                 os.rename(hidden, folder)
             _to_disk(folder.parent)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _move(hidden: Path, folder: Path, names: list[str], last: str | None) -> None:
+    other = [name for name in names if not _is_same(hidden / name, folder / name)]
+    if last is not None and len(other) > 1:
+        (folder / last).unlink(missing_ok=True)
+        _to_disk(folder)
+    for name in sorted(names, key=lambda name: name == last):
+        os.replace(hidden / name, folder / name)
+
+
+def _is_same(new: Path, old: Path) -> bool:
+    return old.is_file() and filecmp.cmp(new, old, shallow=False)
 
 
 def check_free(folder: Path, names: Sequence[str], overwrite: bool = False) -> None:

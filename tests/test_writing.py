@@ -6,16 +6,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from mta_viz.checkpoint.reading import find_checkpoints
+from mta_viz.checkpoint.native import write_native
+from mta_viz.checkpoint.reading import find_checkpoints, read_checkpoint
+from mta_viz.checkpoint.types import Checkpoint
 from mta_viz.errors import CheckpointError, FileError
+from mta_viz.version import ASSETS
 from mta_viz.writing import HIDDEN, LEFT_SECONDS, replacing, write, write_folder
+from tests.tiny_models import FULL, config, random_weights
 
 OLD = b"what was there before"
 BIG = 1 << 16
@@ -114,3 +118,55 @@ def test_what_a_killed_process_leaves_is_no_file_and_goes(tmp_path: Path, kind: 
         os.utime(place, (0, left.stat().st_mtime - 2 * LEFT_SECONDS))
     write(tmp_path / "other", b"later")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "other"]
+
+
+class Killed(BaseException):
+    """In the place of a kill."""
+
+
+def put(folder: Path, seed: int, tokenizer: Path | None) -> None:
+    shapes = config(FULL, 4096)
+    name, file = ("bytes", None) if tokenizer is None else ("tokenizers", str(tokenizer))
+    write_native(
+        folder, shapes, random_weights(shapes, seed), tokenizer_name=name, tokenizer_path=file,
+        dtype=torch.float32, overwrite=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("before", ["nothing", "another model", "its other step"])
+def test_a_model_moved_into_a_folder_is_never_half_another(tmp_path: Path, monkeypatch, before: str) -> None:
+    folder, tokenizer = tmp_path / "model", ASSETS / "needle-mta" / "tokenizer.json"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    if before != "nothing":
+        put(folder, 1, tokenizer if before == "its other step" else None)
+    states = [read_checkpoint(folder)] if before != "nothing" else []
+    put(tmp_path / "new", 2, tokenizer)
+    states.append(read_checkpoint(tmp_path / "new"))
+    moves, replace = [0, 0], os.replace
+
+    def until(old: Path, new: Path) -> None:
+        moves[0] += 1
+        if moves[0] > moves[1]:
+            raise Killed
+        replace(old, new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", until)
+        for moves[1] in range(4):  # at most so many are moved
+            moves[0] = 0
+            with suppress(Killed):
+                put(folder, 2, tokenizer)
+            (found,) = find_checkpoints([folder]).found or (None,)
+            if found is not None and found.problem is None and found.summary.format == "native":
+                read = read_checkpoint(folder)
+                assert any(is_same(read, state) for state in states)
+    assert is_same(read_checkpoint(folder), states[-1]) and (folder / "notes.txt").read_text() == "mine"
+
+
+def is_same(one: Checkpoint, other: Checkpoint) -> bool:
+    alike = one.tokenizer_name == other.tokenizer_name and (one.tokenizer is None) == (
+        other.tokenizer is None
+    )
+    states = (one.state_dict, other.state_dict)
+    return alike and all(torch.equal(states[0][name], states[1][name]) for name in states[0])

@@ -89,4 +89,4 @@ def write_model(
         if tokenizer.content is not None:
             (target / str(tokenizer.written)).write_bytes(tokenizer.content)
 
-    write_folder(folder, fill, overwrite=overwrite)
+    write_folder(folder, fill, overwrite=overwrite, last=PARAMS)

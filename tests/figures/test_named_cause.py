@@ -213,6 +213,9 @@ def test_a_path_s_graph_draws_the_edges_that_are_opened_together(trace):
     ends = {(line.x[-1], round(float(line.y[-1]), 2)) for line in lines}
     assert len(ends) == 10 and all(line.x[0] == 1 and line.y[0] == 2 for line in lines)
     assert "the 10 strongest of" in made.caption and "Single edges need not sum" in made.caption
+    assert made.line.startswith("Answer “!”: ") and made.line not in made.caption
+    little = replace(made.result, whole=0.009)
+    assert made.spec.line(made.source, little).endswith("too little to share out.")
     scores = figure("kernel-paths", trace, **HEAD, where="pre", answer="!", into="scores")
     assert {edge.part for edge in scores.result.strongest("scores")} == {"scores"}
     assert "They hold the edges into queries and keys." in scores.caption and "%" not in scores.caption
@@ -230,6 +233,7 @@ def test_what_kernels_are_worth_is_read_from_the_file_or_measured(tmp_path):
     assert "means over samples, which have no interval. Diamond" in made.caption  # one sample has no median
     reached = shared.largest_error <= 0.05
     assert ("MORE than the 5%" in made.caption) != reached
+    assert ("NOT settled" in made.line) != reached and made.line.startswith("1 sample, whole effect")
     bars = {part.name: list(part.x) for part in made.figure.data}
     drawn_values = made.spec.largest(made.result)
     assert bars["necessary"] == [value.necessary for value in drawn_values]

@@ -4,6 +4,7 @@ import json
 from math import inf, nan
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from mta_viz.analysis.attention.changes import SelfCheck
 from mta_viz.tokenizers.builtin import BytesTokenizer
@@ -187,3 +188,24 @@ def test_plain_escapes_all_markup():
     assert plain("*x* $y$ :red[z]") == r"\*x\* \$y\$ :" + "\u2060" + r"red\[z\]"
     assert plain("&lt; www.x a@b") == r"\&lt; www" + "\u2060" + r"\.x a@" + "\u2060b"
     assert plain("one\ntwo") == "one  \ntwo"
+
+
+def test_a_line_that_is_too_long_keeps_its_first_part_and_has_all_of_it_behind_its_sign():
+    def script():
+        from mta_viz.ui.shell.widgets import caption
+
+        for text in (
+            "Short. All of it.",
+            "First *one*. Second, 0.5.",
+            "Rows: queries; columns: keys, all of them",
+        ):
+            caption(text, 20)
+
+    shown = AppTest.from_function(script).run().caption
+    assert [line.value.replace("\\", "") for line in shown] == [
+        "Short. All of it.",
+        "First *one*.",
+        "Rows: queries",
+    ]
+    behind = [line.proto.help.replace("\\", "") for line in shown]
+    assert behind == ["", "First *one*. Second, 0.5.", "Rows: queries; columns: keys, all of them"]

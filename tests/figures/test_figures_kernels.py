@@ -263,7 +263,7 @@ def test_the_atlas_is_sorted_by_effects_else_by_the_run_else_by_size(tiny):
     assert gain.by == "gain" and gain.words.startswith("what each adds") and "“Oslo” on" in gain.words
     assert list(gain.values.values()) == sorted(gain.values.values(), reverse=True)
     own = atlas(capture(tiny, "Nothing is asked.")).result.order
-    assert own.by == "gain" and "which the answer rests on" in own.words
+    assert own.by == "gain" and "(of largest direct effect on the answer)" in own.words
     column = atlas(tiny, sort="diagonal").result
     assert column.order.values[kernel_of(column.shown[0])] == column.shown[0]["diagonal"]
 

@@ -1,6 +1,6 @@
 """Which kernel, and which words, a prompt's story is about; and a span's rivals in a row.
 
-Owns the choice: by what is measured beside the weights, by gain at a span, by what an answer rests on.
+Owns the choice: by what is measured beside the weights, by gain at a span, by direct effect.
 """
 
 import math
@@ -64,7 +64,7 @@ def kernel_gains(finder: Finder) -> dict[KernelId, float]:
 
 
 def answer_span(meter: AnswerMeter) -> Span:
-    """The keys the answer rests on: of the softmax cell that adds most to its logit directly.
+    """The keys of the softmax cell that adds most to the answer's logit directly.
 
     With it its neighbours that the head's row gives at least half as much.
     """

@@ -88,11 +88,11 @@ def order_of(rows: Sequence[Row], sort: str, effects: Effects | Absent, run: Tra
 
 
 def _on_run(run: Trace) -> Order:
-    """By the gain at what the prompt asks for, else at what its answer rests on."""
+    """By the gain at what the prompt asks for, else at what adds most to its answer directly."""
     named, last = needle_spans(run.tokens) or block_spans(run.tokens), len(run.tokens) - 1
     asked = next((span for span in named if span.name.endswith(ASKED) and span.stop <= last), None)
     span = asked or answer_span(AnswerMeter(run, answer_after(run, None)))
-    why = "" if asked else ", which the answer rests on,"
+    why = "" if asked else " (of largest direct effect on the answer)"
     words = f"what each adds to the last token's share of {span_words(span)}{why} on this prompt"
     return Order("gain", words, _falling(kernel_gains(find(run, Parts(span, (span,), last)))))
 
@@ -106,7 +106,7 @@ def _falling(values: dict[KernelId, float]) -> dict[KernelId, float]:
 
 
 def group_of(row: Row) -> str:
-    """What a kernel does, by its first name; a row of head mixing goes by its shape. Faint: the identity."""
+    """Where a kernel stands, by its first name; a row of head mixing by its shape. Faint: the identity."""
     shape = IDENTITY if row["faint"] else family(row["shape"])
     return next((group for group, shapes in GROUPS.items() if shape in shapes), shape)
 

@@ -139,7 +139,7 @@ def show(
 
 
 def save_line(figure: Drawn, words: str | None = None, most: int = HALF_LINE) -> None:
-    """A line of at most `most` characters, the caption behind its sign, and the button that saves the figure."""
+    """A line of at most `most` characters, behind its sign the caption, and the button that saves it all."""
     line = figure.line if words is None else words
     with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
         with st.container():

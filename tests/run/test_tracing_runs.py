@@ -3,11 +3,14 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from model_cases import Case, random_case, read_case
+from hypothesis import given
+from hypothesis import strategies as st
+from model_cases import EXAMPLES, Case, blocks, random_case, read_case
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
@@ -90,6 +93,21 @@ def test_the_incremental_logits_are_those_of_a_full_forward(golden: Path, name: 
             torch.testing.assert_close(
                 run.logits, whole[position - 1], rtol=0, atol=1e-5 * float(whole.abs().max())
             )
+            run.append(ids[position])
+
+
+@EXAMPLES
+@given(block=blocks(), start=st.integers(1, 8))
+def test_incremental_logits_of_every_option_are_those_of_a_full_forward(
+    block: dict[str, Any], start: int
+) -> None:
+    model, ids = random_case(block, seed=7).build(), [(5 * i + i * i + 2) % 13 for i in range(16)]
+    with torch.no_grad():
+        run = Continuation(model, torch.tensor(ids[:start]))
+        for position in range(start, 16):
+            whole = model(torch.tensor([ids[:position]]))[0, -1]
+            apart = (run.logits - whole).abs().max()
+            assert apart <= 1e-5 * whole.abs().max().clamp_min(1.0)
             run.append(ids[position])
 
 

@@ -69,12 +69,12 @@ def results(trace):
         "passed": (mta_viz.decompose(trace, 3, Stage.PATTERN, 1, 20, 8), "L3 H1 final weights"),
         "ablation": (
             mta_viz.ablate(trace.model, PROMPT, [KernelToIdentity(2, 0, "pre")]),
-            "L2 H0 pre -> identity: log p('q')",
+            "L2 H0 pre -> identity: log p('qdgzf')",
         ),
         "story": (mta_viz.story(trace.model, PROMPT), "L2 H0's kernel before the softmax (no named shape): "),
         "attribution": (
             mta_viz.attribute(trace.model, PROMPT, method="ablation", groups=[[8, 9], [11]]),
-            "log p('q') = ",
+            "log p('qdgzf') = ",
         ),
     }
 

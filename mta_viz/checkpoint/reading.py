@@ -66,8 +66,7 @@ _KINDS: Mapping[types.Format, _Kind] = {
     "huggingface": _Kind(parts.open_native, huggingface.file_entries, huggingface.WORDS),
 }
 _NO_FOLDER = {WORD: f"is no folder, and {MISSING}"}
-# JSON files that say nothing without the weights beside them
-_OF_FOLDERS = (huggingface.CONFIG, huggingface.INDEX)
+_OF_FOLDERS = (huggingface.CONFIG, huggingface.INDEX)  # which say nothing without the weights beside them
 
 
 def read_checkpoint(
@@ -104,12 +103,12 @@ def read_checkpoint(
         state_dict = layout.read_parameters(config, tensors, progress, entries, kind.words, conversion)
     except CheckpointError as error:
         raise CheckpointError(error.problems, printable(location.folder)) from error
-    dtype, n_bytes = types.common_dtype(found.weights), found.weights.n_bytes
+    stored = types.common_dtype(found.weights), found.weights.n_bytes
     return types.Checkpoint(
         config=config,
         state_dict=state_dict,
         tokenizer=found.opened.tokenizer,
-        source=types.Source(location.folder, location.format, dtype, n_bytes, location.step, files=files),
+        source=types.Source(location.folder, location.format, *stored, location.step, files=files),
         tokenizer_name=found.parsed.tokenizer_name,
         tokenizer_problem=found.opened.problem,
         notes=found.notes,
@@ -238,8 +237,8 @@ def _inspect(
 def _with_tokenizer(params: dict[str, Any], file: Path | None) -> dict[str, Any]:
     """The settings, `file` named as the tokenizer where they name none, as Llama's own do not."""
     data = params.get("data") or {}
-    named = data.get("tokenizer") if isinstance(data, dict) else True
-    if file is None or (named and not (isinstance(named, dict) and named.get("name") is None)):
+    named = data.get("tokenizer") or {} if isinstance(data, dict) else True
+    if file is None or not isinstance(named, dict) or named.get("name") is not None:
         return params
     return {**params, "data": {**data, "tokenizer": {"name": kind_of_file(file), "path": file.name}}}
 
@@ -285,9 +284,7 @@ def _vocabulary_notes(tokenizer: Tokenizer | None, size: int) -> tuple[str, ...]
     there = size if tokenizer is None else tokenizer.vocab_size
     if there < size:
         return (f"the vocabulary has {size:,} places, the tokenizer {there:,} tokens: the rest is padding",)
-    beyond = (
-        f"the tokenizer has {there:,} tokens, the model {size:,}: a prompt with one of the rest cannot run"
-    )
+    beyond = f"the tokenizer has {there:,} tokens, the model {size:,}: a prompt with another cannot run"
     return (beyond,) if there > size else ()
 
 

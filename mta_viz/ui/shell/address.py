@@ -74,8 +74,8 @@ def draw_stale(page: Page) -> None:
     that left the prompt. The style dims what is drawn in a container `of-run`."""
     if page.stale:
         with st.container(width="content", key="stale"):
-            words = "Prompt changed. These maps are of the previous run."
-            st.badge(words, icon=":material/history:", color="orange")
+            words = f"{page.empty or 'Prompt changed.'} Shown: the previous run."
+            st.badge(plain(words), icon=":material/history:", color="orange")
 
 
 @st.fragment

@@ -140,7 +140,7 @@ def edited_run(page: Page, plan: Plan) -> Trace:
 
 def draw_answer(**look: Any) -> None:
     """The field for the answer that is looked at."""
-    look |= ANSWER.widget() | {"placeholder": "empty: the number asked for, or the likeliest token"}
+    look |= ANSWER.widget() | {"placeholder": "empty: the number or block asked for, or the likeliest token"}
     help = "What should follow the prompt. Type a space first where a word would have one."
     st.text_input("Answer", help=help, **look)
 

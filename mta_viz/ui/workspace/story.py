@@ -54,7 +54,10 @@ def _measurement(page: Page) -> Measurement:
     seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
     key = ("story", page.key, ANSWER.value)
     scored = all(isinstance(effects_of(page, edit), Absent) for edit in EDITS)  # else they rank the heads
-    words, label = f"Head, kernel and answer: about {time_text(seconds)}", "Find what matters here"
+    words, label = (
+        f"Head, kernel and answer: about {time_text(seconds)}",
+        "Find a head, a kernel and the answer",
+    )
     return Measurement(
         "story", key, label, partial(_measure, page, scored), words, by_itself=seconds <= BY_ITSELF
     )

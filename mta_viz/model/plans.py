@@ -21,6 +21,7 @@ from mta_viz.model.interventions import Intervention, KernelPlace, MixingPlace, 
 
 Plan = tuple[Intervention, ...]
 SUBJECT = "The plan of interventions"
+MOST = 10_000  # interventions in a file; a model has some hundred kernels
 # The letter of each kind in an address.
 _LETTERS: dict[str, type[Intervention]] = {
     "i": interventions.KernelToIdentity,
@@ -94,6 +95,8 @@ def plan_from_data(data: object) -> Plan:
     """The plan of `plan_as_data`. Raises ConfigError listing what is no intervention."""
     if not isinstance(data, list):
         raise ConfigError(["it is no list of interventions"], subject=SUBJECT)
+    if len(data) > MOST:
+        raise ConfigError([f"it has {len(data):,} interventions; at most {MOST:,} are read"], subject=SUBJECT)
     plan, problems = [], []
     for number, entry in enumerate(data, start=1):
         try:

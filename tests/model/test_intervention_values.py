@@ -258,6 +258,11 @@ def test_foreign_data_is_refused_with_the_number_of_each_fault():
         assert words in str(raised.value)
 
 
+def test_a_plan_that_no_model_needs_is_refused_before_it_is_read():
+    with pytest.raises(ConfigError, match="it has 400,000 interventions; at most 10,000 are read"):
+        plan_from_data([{}] * 400_000)
+
+
 @pytest.mark.parametrize("text", ["", "{", json.dumps({"kind": "ablate_head"}), "[" * 100_000])
 def test_text_that_is_no_plan_is_refused(text: str):
     with pytest.raises(ConfigError):

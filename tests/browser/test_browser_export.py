@@ -59,7 +59,7 @@ def test_a_figure_leaves_as_picture_and_zip_that_say_where_they_come_from(explor
     dialog.locator("img").first.wait_for()
     png = saved(dialog.page, "^Save PNG", tmp_path)
     assert Image.open(io.BytesIO(png)).format == "PNG"
-    said = read(tmp_path / "tiny-mta-L1-H2-kq.png")
+    said = read(next(tmp_path.glob("tiny-mta-L1-H2-kq*.png")))  # the part in view is in its name
     assert (said.run.prompt, said.figure, said.parameters["stage"]) == (PROMPT, "attention-map", "kq")
     dialog.get_by_role("radio", name="PDF").click()
     dialog.get_by_role("button", name="Save PDF").wait_for()

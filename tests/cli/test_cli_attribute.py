@@ -81,7 +81,7 @@ def test_direct_effects_are_the_notebooks_by_both_words(run, folder, word, optio
 def test_a_file_is_written_and_not_replaced(run, folder, tmp_path):
     out = tmp_path / "out.json"
     answer = run("attribute", folder, "--prompt", PROMPT, "--out", out)
-    assert json.loads(out.read_text()) == answer.json and answer.json["answer"]["source"] == "likeliest"
+    assert json.loads(out.read_text()) == answer.json and answer.json["answer"]["source"] == "block"
     assert_refused(run("attribute", folder, "--prompt", PROMPT, "--out", out), "out.json")
 
 

@@ -61,17 +61,17 @@ def _interrupted(*arguments):
 
 
 def test_several_models_have_a_report_each_in_a_folder(run, folder, small, tmp_path):
-    out = tmp_path / "reports"
-    answer = run("report", folder, small, "--prompt", PROMPT, "--out", out).json
-    files = [out / f"{path.name}.html" for path in (folder, small)]
+    out, other = tmp_path / "reports", small.rename(tmp_path / "other")
+    answer = run("report", folder, other, "--prompt", PROMPT, "--out", out).json
+    files = [out / f"{path.name}.html" for path in (folder, other)]
     assert [each["out"] for each in answer["reports"]] == list(map(str, files))
     alone = tmp_path / "report.html"
-    one = run("report", small, "--prompt", PROMPT, "--out", alone).json
+    one = run("report", other, "--prompt", PROMPT, "--out", alone).json
     assert one["sections"] == answer["reports"][1]["sections"]
     files[0].write_text("mine")
-    again = run("report", folder, small, "--prompt", PROMPT, "--out", out)
+    again = run("report", folder, other, "--prompt", PROMPT, "--out", out)
     assert again.json["reports"] == [] and "2 reports are in" in again.err and files[0].read_text() == "mine"
-    refused = run("report", small, small, "--prompt", PROMPT, "--out", out)
+    refused = run("report", other, other, "--prompt", PROMPT, "--out", out)
     assert_refused(refused, "is the name of several checkpoints")
 
 

@@ -88,12 +88,12 @@ def test_outside_and_future_cells_are_hatched_apart_and_counted() -> None:
     assert len(outside) == len(future) == 2  # on values and products, not on the kernel
     assert np.isnan(outside[0].x).sum() == 4 and np.isnan(future[0].x).sum() == 1  # one square each
     assert np.nanmean(future[0].x) == 1 and np.nanmean(future[0].y) == 0
-    assert "Hatched, read as 0: 4 outside the prompt · 1 future" in words(figure)
+    assert "Hatched (0): 4 outside the prompt · 1 future" in words(figure)
     assert words(figure).count("outside") == 3
     assert np.isfinite(heats(figure)[0].z).all()
     np.testing.assert_array_equal(np.isfinite(heats(figure)[1].z), [[False] * 3, [False, True, False]])
     future_only = words(convolution_window(window_at(1, 1), TOKENS))
-    assert "Hatched, read as 0: 3 future" in future_only and "| 0: future |" in future_only
+    assert "Hatched (0): 3 future" in future_only and "| 0: future |" in future_only
 
 
 def test_every_cell_says_its_product_and_in_the_middle_its_tokens() -> None:

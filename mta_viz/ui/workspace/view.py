@@ -4,6 +4,7 @@ The first picture is the panels; text, answer and inspector follow. Under them a
 selection, chosen by question, only the open one computed. The chosen cell's parts run alone.
 """
 
+import time
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
@@ -51,6 +52,7 @@ OF_ANSWER: dict[str, tuple[str, Callable[[Page, Selected], None]]] = {
     "Minimal set": ("Greedy set", draw_greedy_set),
     "Patch": ("Patch", draw_patch),
 }
+PAINT = 0.06  # seconds in which the browser paints the maps: what comes with them is drawn before a frame is
 ANSWER_BY = Setting("surgery tab", next(iter(OF_ANSWER)))
 
 
@@ -104,6 +106,7 @@ def _draw(page: Page) -> None:
             left = st.container(key="of-heads", gap="xsmall")
             with st.container(key="exact", gap="xsmall"):
                 _draw_panels(desk, linked)
+            time.sleep(PAINT)
             with top:
                 _draw_top(desk)
             with left:

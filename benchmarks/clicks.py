@@ -170,7 +170,7 @@ def _cells(pages: list[Page], n_tokens: int, count: int) -> dict[str, list[list[
         _first(page)
     seconds: dict[str, list[list[float]]] = {"hover": [], "cell to why": [], "sent for a cell": []}
     for turn in range(count):
-        place = (0.10 + 0.05 * turn % 0.45, 0.60 + 0.05 * turn % 0.35)  # another cell of a window too
+        place = (0.05 + 0.2 * (turn % 3), 0.6 + 0.15 * (turn // 3 % 3))  # another cell of a small part too
         seconds["hover"].append([_hover(page, place) for page in pages])
         chosen = [_choose(page, place) for page in pages]
         seconds["cell to why"].append([spent for spent, _ in chosen])

@@ -55,13 +55,13 @@ def known_digest(file: Path, stamps: Stamps) -> str | None:
 
 def noted(files: Iterable[Path]) -> tuple[tuple[Path, Stamps], ...]:
     """Files as they are now, for `as_noted`; smaller ones are read for their sha256."""
-    found = []
+    now = []
     for file in files:
         with suppress(OSError, FileError):  # whoever reads it says what is wrong
             if file.stat().st_size <= AT_READING:
                 digest(file)
-            found.append((file.absolute(), stamps_of(file.stat())))
-    return tuple(found)
+            now.append((file.absolute(), stamps_of(file.stat())))
+    return tuple(now)
 
 
 def as_noted(files: Iterable[tuple[Path, Stamps]]) -> list[str]:

@@ -25,7 +25,7 @@ def model(tmp_path: Path) -> ModelKey:
 def ended(model: ModelKey, seconds: float = 120.0) -> RayJob:
     """The model's job once its process has ended."""
     end = time.monotonic() + seconds
-    while (job := next(ray_jobs.found([Path(model.path)]))).alive:
+    while (job := next(ray_jobs.jobs_of([Path(model.path)]))).alive:
         assert time.monotonic() < end, job
         time.sleep(0.2)
     return job
@@ -41,7 +41,7 @@ def test_the_command_takes_what_is_started(model: ModelKey) -> None:
 def test_a_job_that_fails_says_why_and_there_is_one_at_a_time(
     model: ModelKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not list(ray_jobs.found([Path(model.path)]))
+    assert not list(ray_jobs.jobs_of([Path(model.path)]))
     ray_jobs.start(model, "effects", "blocks", "nowhere")
     with pytest.raises(MtaVizError, match=r"one runs in .* already"):
         ray_jobs.start(model, "shapley", "blocks", "ray")
@@ -81,7 +81,7 @@ def test_a_stopped_job_goes_on_to_what_the_command_measures_here(model: ModelKey
     ray_jobs.start(model, "effects", "blocks", "ray")
     while not there.exists():
         time.sleep(0.1)
-    ray_jobs.stop(next(ray_jobs.found([Path(model.path)])))
+    ray_jobs.stop(next(ray_jobs.jobs_of([Path(model.path)])))
     stopped = ended(model)
     assert stopped.failed and len(read_effects(there).effects) < len(read_effects(here).effects)
     ray_jobs.start(model, "effects", "blocks", "ray")

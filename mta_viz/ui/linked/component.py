@@ -279,16 +279,17 @@ class Seen:
 
 @st.fragment
 def draw_maps(linked: Linked) -> None:
-    """The maps of a text that stands on the page too; which part is seen is told to this alone."""
+    """The maps of a text that stands on the page too; what tells which part is seen draws this alone."""
     key = f"maps.{linked.view}"
 
     def take() -> None:
-        told = dict(state.widget_value(key) or {}).get("seen")
-        sides = [_whole(side) for side in told["part"]] if isinstance(told, dict) else []
+        seen = dict(state.widget_value(key) or {}).get("seen")
+        part = seen.get("part") if isinstance(seen, dict) else None
+        sides = [_whole(side) for side in part] if isinstance(part, list) else []
         state.session().parts[Seen] = Seen()
-        if isinstance(told, dict) and len(sides) == 4 and sides[0] < sides[1] and sides[2] < sides[3]:
-            part = (sides[0], sides[1]), (sides[2], sides[3])
-            state.session().parts[Seen] = Seen(str(told.get("opening")), part)
+        if len(sides) == 4 and sides[0] < sides[1] and sides[2] < sides[3]:
+            queries, keys = (sides[0], sides[1]), (sides[2], sides[3])
+            state.session().parts[Seen] = Seen(str(seen.get("opening")), (queries, keys))
 
     _MAPS(key=key, data={"view": linked.view}, on_seen_change=take)
 

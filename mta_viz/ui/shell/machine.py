@@ -171,7 +171,9 @@ def _draw() -> None:
     trainings = [training for training in find_trainings(models.roots()) if training.alive]
     for training in trainings:
         caption(f"The training in {printable(training.folder.name)}, see the page Train")
-    away = [job for job in ray_jobs.found(model.path for model in models.found()) if job.alive or job.failed]
+    away = [
+        job for job in ray_jobs.jobs_of(model.path for model in models.found()) if job.alive or job.failed
+    ]
     for measuring in away:
         _draw_away(measuring)
     if not running and not trainings and not away:

@@ -80,7 +80,7 @@ def stop(job: RayJob) -> None:
     interrupt(job.folder / LOG_FILE, job.job.pid)
 
 
-def found(checkpoints: Iterable[Path]) -> Iterator[RayJob]:
+def jobs_of(checkpoints: Iterable[Path]) -> Iterator[RayJob]:
     """Those of these checkpoints; what is damaged is left out."""
     for folder in dict.fromkeys(map(beside, checkpoints)):
         file, log = folder / JOB_FILE, folder / LOG_FILE

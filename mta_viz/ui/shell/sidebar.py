@@ -301,7 +301,7 @@ def _want(
             request.n_tokens = len(encode(prompt))
         request.empty = "" if text else nothing
     except MtaVizError as error:
-        request.empty = "This prompt cannot be run: why stands under it."
+        request.empty = "This prompt cannot be run: why stands under its box."
         _offer_model(request, prompt)  # over the message, which may be long
         st.error(plain(str(error)))
     _want_run(request, prompt, encode)

@@ -52,7 +52,9 @@ OF_ANSWER: dict[str, tuple[str, Callable[[Page, Selected], None]]] = {
     "Minimal set": ("Greedy set", draw_greedy_set),
     "Patch": ("Patch", draw_patch),
 }
-PAINT = 0.06  # seconds in which the browser paints the maps: what comes with them is drawn before a frame is
+PAINT = (
+    0.06  # seconds in which the browser paints what was asked for: what comes with it would delay the frame
+)
 ANSWER_BY = Setting("surgery tab", next(iter(OF_ANSWER)))
 
 
@@ -195,6 +197,7 @@ def _draw_of_cell(page: Page, outside: Hashable, kept: tuple[NamedFigure[Any], .
             with errors_as_messages():
                 draw_inspector(desk)
             heads.point_view(desk.head)
+        time.sleep(PAINT)
         with below:
             draw_views(desk)
     state.mirror()

@@ -197,7 +197,6 @@ def _draw_of_cell(page: Page, outside: Hashable, kept: tuple[NamedFigure[Any], .
             with errors_as_messages():
                 draw_inspector(desk)
             heads.point_view(desk.head)
-        time.sleep(PAINT)
         with below:
             draw_views(desk)
     state.mirror()

@@ -284,7 +284,8 @@ def draw_maps(linked: Linked) -> None:
 
     def take() -> None:
         seen = dict(state.widget_value(key) or {}).get("seen")
-        part = seen.get("part") if isinstance(seen, dict) else None
+        seen = seen if isinstance(seen, dict) else {}
+        part = seen.get("part")
         sides = [_whole(side) for side in part] if isinstance(part, list) else []
         state.session().parts[Seen] = Seen()
         if len(sides) == 4 and sides[0] < sides[1] and sides[2] < sides[3]:

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from mta_viz.analysis.attention.maps import (
+    NO_CELLS,
     AttentionMap,
+    WholeMap,
     exact_map,
     head_map,
     head_maps,
@@ -155,3 +157,13 @@ def test_a_one_token_prompt_uses_the_only_cell() -> None:
 )
 def test_round_up(value: float, limit: float) -> None:
     assert round_up(value) == pytest.approx(limit, rel=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (3, 16, 16)])
+def test_slabs_are_taken_without_waiting_for_their_device(shape):
+    """A meta tensor has no values to wait for: reading one raises."""
+    whole = WholeMap(AttentionMap(0, 0, Stage.PATTERN, *NO_CELLS), 32, 8)
+    for start in (0, 16):
+        whole.add(torch.zeros(*shape[:-1], start + 16, device="meta"), start)
+    with pytest.raises(NotImplementedError):
+        whole.result()

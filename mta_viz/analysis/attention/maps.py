@@ -41,7 +41,8 @@ class Pooled:
 class Pooler:
     """Pools a map that arrives as row slabs, so that its T x T cells never exist at once; or several heads'.
 
-    `n_keys` are pooled, of which the first stands `offset` after the first query.
+    `n_keys` are pooled, of which the first stands `offset` after the first query. Slabs are pooled where they
+    lie, and nothing is waited for before `result`: a GPU works on while the next slab is asked for.
     """
 
     def __init__(self, block: int, n_keys: int, offset: int = 0) -> None:
@@ -60,11 +61,11 @@ class Pooler:
         self._waiting = values[..., complete:, :] if complete < values.shape[-2] else None
 
     def result(self) -> Pooled:
-        """The pooled map of all rows."""
+        """The pooled map of all rows, on the CPU."""
         if self._waiting is not None:
             self._pool(self._waiting)
         parts = [[getattr(part, field.name) for part in self._pooled] for field in fields(Pooled)]
-        return Pooled(*(torch.cat(part, dim=-2) for part in parts))
+        return Pooled(*(torch.cat(part, dim=-2).cpu() for part in parts))
 
     def _pool(self, values: Float[Tensor, "*head query key"]) -> None:
         """Pool rows that begin a block. A NaN is larger than everything, a masked cell smaller."""
@@ -80,7 +81,7 @@ class Pooler:
         _, peak = max_pool2d(size, block, return_indices=True)
         total = avg_pool2d(cells, block, divisor_override=1)  # sums, not means
         largest = cells.flatten(1).gather(1, peak.flatten(1)).view_as(peak)
-        count, wide = self._counts(n_rows, peak.shape[-1]).to(total), cells.shape[-1]
+        count, wide = self._counts(n_rows, peak.shape[-1], cells.device), cells.shape[-1]
         parts = (
             torch.where(count > 0, largest, 0.0),
             (peak // wide + first).int(),
@@ -89,13 +90,14 @@ class Pooler:
         )
         missing = -(-self._n_keys // block) - peak.shape[-1]
         shape = (*values.shape[:-2], -1, peak.shape[-1] + missing)
-        self._pooled.append(Pooled(*(pad(part.cpu(), (0, missing)).view(shape) for part in parts)))
+        self._pooled.append(Pooled(*(pad(part, (0, missing)).view(shape) for part in parts)))
         self._n_pooled += n_rows
 
-    def _counts(self, n_rows: int, columns: int) -> Int[Tensor, "row column"]:
+    def _counts(self, n_rows: int, columns: int, device: torch.device) -> Int[Tensor, "row column"]:
         """How many causal cells each block of the next rows has."""
-        seen = (torch.arange(n_rows) + self._n_pooled - self._offset + 1).clamp(max=self._n_keys)
-        of_rows = (seen[:, None] - self.block * torch.arange(columns)).clamp(0, self.block)
+        rows, keys = (torch.arange(n, device=device) for n in (n_rows, columns))
+        seen = (rows + self._n_pooled - self._offset + 1).clamp(max=self._n_keys)
+        of_rows = (seen[:, None] - self.block * keys).clamp(0, self.block)
         return pad(of_rows, (0, 0, 0, -n_rows % self.block)).unflatten(0, (-1, self.block)).sum(1)
 
 
@@ -376,19 +378,21 @@ class Facts:
         cells = values.clone()
         start, future = _future_band(cells, query_start, key_start, values.shape[-1])
         cells[..., start:].masked_fill_(future, 0.0)
-        n_bad = torch.zeros(cells.shape[:-2], device=cells.device)
-        if not bool(cells.sum().isfinite()):  # few maps hold such cells, and looking at each takes long
-            bad = ~cells.isfinite()
-            n_bad, cells = bad.sum((-2, -1)), cells.double().masked_fill_(bad, 0.0)
-        sums, total = cells.sum(-1).double(), cells.abs().sum(-1).double().sum(-1)
-        negative = cells.clamp_(max=0).sum(-1).double().sum(-1)
-        self._parts.append(torch.stack([n_bad, -negative, total, sums.amin(-1), sums.amax(-1)]).cpu())
+        n_bad, width = torch.zeros(cells.shape[:-2], device=cells.device), None
+        # few maps hold such cells: a CPU takes long to look at each, a GPU to wait for the sum
+        if cells.device.type != "cpu" or not bool(cells.sum().isfinite()):
+            bad, width = ~cells.isfinite(), torch.float64
+            n_bad, cells = bad.sum((-2, -1)), cells.masked_fill_(bad, 0.0)
+        sums, total = (part.sum(-1, dtype=width).double() for part in (cells, cells.abs()))
+        negative = cells.clamp_(max=0).sum(-1, dtype=width).double()
+        facts = [n_bad, -negative.sum(-1), total.sum(-1), sums.amin(-1), sums.amax(-1)]
+        self._parts.append(torch.stack(facts))
 
     def on(self, attention: Map, at: int | None = None, *, whole_rows: bool) -> Map:
         """The map with these facts, of one head of several; row sums only where it holds whole rows."""
         if not self._parts:
             return attention
-        parts = torch.stack(self._parts)[:, :, ... if at is None else at].double()
+        parts = self._whole[:, :, ... if at is None else at].double()
         n_bad, negative, total = parts[:, :3].sum(0).tolist()
         return replace(
             attention,
@@ -396,3 +400,7 @@ class Facts:
             negative_share=negative / total if total else 0.0,
             row_sums=(float(parts[:, 3].min()), float(parts[:, 4].max())) if whole_rows else None,
         )
+
+    @cached_property
+    def _whole(self) -> Float[Tensor, "slab fact *head"]:
+        return torch.stack(self._parts).cpu()

@@ -39,7 +39,7 @@ def models():
 def prompts():
     """Two sequences of blocks, as ids."""
     task = BlockTask()
-    return [tuple(row[: -task.n_answer].tolist()) for row in task.samples(2, seed=0).tokens]
+    return [tuple(row[: -task.n_answer].tolist()) for row in task.sample_range(0, 2, seed=0).tokens]
 
 
 def alike(found, of):

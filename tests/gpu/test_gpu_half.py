@@ -1,6 +1,7 @@
 """On a GPU: half precision gives the answers of float32, and the fast kernel gradient is conv2d's."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ N, BATCH = 1000, 20
 def answers(dtype: torch.dtype) -> torch.Tensor:
     """Most probable letter before each answer letter: [sample, letter]."""
     task = BlockTask()
-    model, tokens = tracing.load(CHECKPOINT, device="cuda", dtype=dtype), task.samples(N, seed=0).tokens
+    model, tokens = tracing.load(CHECKPOINT, device="cuda", dtype=dtype), task.sample_range(0, N, seed=0).tokens
     before = slice(-task.n_answer - 1, -1)
     return torch.cat([tracing.score(model, part)[:, before].argmax(-1).cpu() for part in tokens.split(BATCH)])
 
@@ -39,8 +40,8 @@ def test_the_shipped_model_keeps_its_error(dtype):
 @pytest.mark.parametrize(("c_q", "c_k", "pad_left"), [(2, 9, 4), (6, 11, 5), (1, 3, 2)])
 def test_training_uses_the_fast_gradient_and_it_is_that_of_conv2d(monkeypatch, c_q, c_k, pad_left):
     """cuDNN's TF32, whose 10-bit products would hide or fake a difference, is off for both."""
-    fast, calls = ops.trainable_convolution, []
-    monkeypatch.setattr(ops, "trainable_convolution", lambda *given: calls.append(given) or fast(*given))
+    fast = Mock(wraps=ops.trainable_convolution)
+    monkeypatch.setattr(ops, "trainable_convolution", fast)
     generator = torch.Generator().manual_seed(0)
     shapes = (2, 3, 130, 130), (3, c_q, c_k)
     maps, kernel = (torch.randn(shape, generator=generator).cuda().requires_grad_() for shape in shapes)
@@ -50,6 +51,6 @@ def test_training_uses_the_fast_gradient_and_it_is_that_of_conv2d(monkeypatch, c
         padded = F.pad(maps, (pad_left, c_k - 1 - pad_left, c_q - 1, 0))
         expected = F.conv2d(padded, kernel[:, None], groups=3)
         ours, theirs = (torch.autograd.grad(out, (maps, kernel), upstream) for out in (found, expected))
-    assert len(calls) == 1
+    fast.assert_called_once()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)

@@ -53,6 +53,6 @@ def test_a_spread_model_gives_one_devices_numbers(places, dtype, error):
 def test_a_card_with_little_room_leaves_the_rest_to_others():
     pytest.importorskip("accelerate")
     config = read_checkpoint(CHECKPOINT).config
-    others = {1: "1GiB"} if torch.cuda.device_count() > 1 else {}
+    others: dict[int | str, int | str] = {1: "1GiB"} if torch.cuda.device_count() > 1 else {}
     places = spread_layers(config, torch.float32, {0: "16MiB", **others, "cpu": "1GiB"})
     assert places["embed."] == torch.device("cuda:0") and len(set(places.values())) > 1

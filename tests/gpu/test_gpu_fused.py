@@ -1,4 +1,5 @@
-"""On a GPU: a run by fused kernels is the CPU's, and whoever listens to a map gets slabs of the same."""
+"""On a GPU: a run by fused kernels is the CPU's, whoever listens to a map gets slabs of the same, and an
+overview of a map is pooled without waiting."""
 
 from pathlib import Path
 
@@ -6,7 +7,9 @@ import pytest
 import torch
 
 import mta_viz
+from mta_viz.analysis.attention.maps import NO_CELLS, AttentionMap, WholeMap
 from mta_viz.model.backends import described
+from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import run_hooks
 
 pytestmark = pytest.mark.gpu
@@ -29,3 +32,29 @@ def test_a_run_is_the_cpus_and_says_how(name, way):
     last = f"blocks.{there.config.n_layers - 1}"
     hooks = run_hooks(there, IDS, [f"{last}.attn.hook_pattern", f"{last}.hook_resid_post"])
     assert (hooks[f"{last}.hook_resid_post"] - want.residuals[-1]).norm() < 1e-4 * size
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_an_overview_is_the_cpus_and_nothing_waits_for_it(broken):
+    cells = torch.randn(3, 64, 64, generator=torch.Generator().manual_seed(0))
+    if broken:
+        cells[1, 40, 7], cells[2, 50, 3] = torch.nan, torch.inf
+
+    def pooled(place):
+        whole = WholeMap(AttentionMap(0, 0, Stage.RAW, *NO_CELLS), 64, 8)
+        slabs = [(start, cells[:, start : start + 28, : start + 28].to(place)) for start in (0, 28, 56)]
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for start, slab in slabs:
+                whole.add(slab, start)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return [whole.result(head) for head in range(3)]
+
+    for there, here in zip(pooled("cuda"), pooled("cpu"), strict=True):
+        torch.testing.assert_close(there.values, here.values, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(there.pooled.peak_key, here.pooled.peak_key)
+        torch.testing.assert_close(there.pooled.means, here.pooled.means, equal_nan=True)
+        assert there.n_bad == here.n_bad
+        assert there.negative_share == pytest.approx(here.negative_share)
+        assert there.row_sums == pytest.approx(here.row_sums)

@@ -21,7 +21,8 @@ N, BATCH = 1000, 20
 def answers(dtype: torch.dtype) -> torch.Tensor:
     """Most probable letter before each answer letter: [sample, letter]."""
     task = BlockTask()
-    model, tokens = tracing.load(CHECKPOINT, device="cuda", dtype=dtype), task.sample_range(0, N, seed=0).tokens
+    model = tracing.load(CHECKPOINT, device="cuda", dtype=dtype)
+    tokens = task.sample_range(0, N, seed=0).tokens
     before = slice(-task.n_answer - 1, -1)
     return torch.cat([tracing.score(model, part)[:, before].argmax(-1).cpu() for part in tokens.split(BATCH)])
 

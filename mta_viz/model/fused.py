@@ -2,7 +2,9 @@
 
 The steps are attention.py's, to rounding. Rows are computed in slabs of one or two buffers
 [batch x head, row, column], and tiles of masked cells are skipped. Half precision keeps its maps in float16,
-whose rounding is an eighth of bfloat16's, and probabilities times 256, so that small ones keep their digits.
+whose rounding is an eighth of bfloat16's, and probabilities times 256, so that small ones keep their digits;
+convolved scores, which are large where attention is sharp, in float32: a softmax makes of their last digit
+that share of a weight.
 
 A buffer's row r is query `first + r`, its column c key `c - offset`: a convolution is then
 out[r, c] = sum_ab kernel[a, b] maps[r + a, c + b] with aligned loads, and moves `first` and `offset` on.
@@ -131,7 +133,7 @@ def weighted_values(
     for start in range(0, n_tokens, step):
         stop = min(start + step, n_tokens)
         scores = _Buffer(buffers[0], start - reach, offset, stop - start + reach)
-        _values_into(out, _pattern(scores, buffers[-1], q, k, ready), values)
+        _values_into(out, _weights(scores, buffers[-1], q, k, ready), values)
         if on_rows:
             on_rows(stop)
     return out
@@ -143,22 +145,27 @@ def _buffers(q: Heads, ready: _Ready, rows: int, columns: int, dtype: torch.dtyp
     width = TILES[dtype].patches[1] * WIDE if beyond else 0  # of a tile, which may begin at the last column
     height = _up(rows + TALL - 1, ROWS) + beyond if beyond else _up(rows, ROWS)
     shape = (q.shape[0] * q.shape[2], height, _up(columns + beyond + width, COLUMNS))
-    return [q.new_empty(shape, dtype=dtype) for _ in range(2 if beyond else 1)]
+    dtypes = [dtype, *[torch.float32 if ready.pre else dtype] * bool(beyond)]
+    return [q.new_empty(shape, dtype=each) for each in dtypes]
 
 
-def _pattern(scores: _Buffer, other: Tensor, q: Heads, k: KeyHeads, ready: _Ready) -> _Buffer:
+def _weights(scores: _Buffer, other: Tensor, q: Heads, k: KeyHeads, ready: _Ready) -> _Buffer:
     """The final weights of a slab, times what `_scale` says."""
-    pre, post = ready.pre, ready.post
+    pre, post, batch = ready.pre, ready.post, len(q)
     _scores_into(scores, q, k, pre)
-    maps = scores
-    if pre:
-        maps, other = _convolved(maps, other, pre), maps.maps
-    _finish_rows(maps, len(q), ready.head_pre, None if post else ready.head_post, before=post, softmax=True)
+    maps = _convolved(scores, other, pre) if pre else scores
+    head_post = None if post else ready.head_post
+    weights = _rows_into(scores.maps, maps, batch, ready.head_pre, head_post, before=post, softmax=True)
     if post:
-        maps = _convolved(maps, other, post)
+        weights = _convolved(weights, _like(weights.maps, other), post)
         if ready.head_post is not None:
-            _finish_rows(maps, len(q), None, ready.head_post, before=None, softmax=False)
-    return maps
+            _rows_into(weights.maps, weights, batch, None, ready.head_post, before=None, softmax=False)
+    return weights
+
+
+def _like(maps: Tensor, memory: Tensor) -> Tensor:
+    """Memory as maps of this shape and dtype, which need no more than there is."""
+    return memory.flatten().view(maps.dtype)[: maps.numel()].view(maps.shape)
 
 
 def _scores_into(scores: _Buffer, q: Heads, k: KeyHeads, before: _Convolution | None) -> None:
@@ -178,7 +185,7 @@ def _scores_into(scores: _Buffer, q: Heads, k: KeyHeads, before: _Convolution | 
 def _convolved(maps: _Buffer, into: Tensor, kernel: _Convolution) -> _Buffer:
     heads, n_read = kernel.weights.shape[:2]
     out = _Buffer(into, maps.first + kernel.reach, maps.offset - kernel.pad_left, maps.rows - kernel.reach)
-    down, across, warps = TILES[into.dtype].patches
+    down, across, warps = TILES[maps.maps.dtype].patches
     tall, wide = down * TALL, across * WIDE
     width = out.first + out.rows + out.offset
     fused_kernels.convolve[_tiles(width, wide), _tiles(out.rows, tall), len(into)](
@@ -188,7 +195,8 @@ def _convolved(maps: _Buffer, into: Tensor, kernel: _Convolution) -> _Buffer:
     return out
 
 
-def _finish_rows(
+def _rows_into(
+    into: Tensor,
     maps: _Buffer,
     batch: int,
     head_pre: Tensor | None,
@@ -196,19 +204,23 @@ def _finish_rows(
     *,
     before: _Convolution | None,
     softmax: bool,
-) -> None:
-    """Mixing, softmax, mixing of every row in place, each left out where not wanted. `before` as above."""
-    heads = len(maps.maps) // batch
-    padded, (cells, warps) = _padded(heads), TILES[maps.maps.dtype].row
+) -> _Buffer:
+    """Mixing, softmax, mixing of every row, each left out where not wanted; `into` may be the maps.
+
+    `before` as above.
+    """
+    heads = len(into) // batch
+    padded, (cells, warps) = _padded(heads), TILES[into.dtype].row
     columns = min(max(cells // padded, 32), COLUMNS)
-    scale = PROBABILITY if maps.maps.dtype == torch.float16 and softmax else 1.0
+    scale = PROBABILITY if into.dtype == torch.float16 and softmax else 1.0
     margin, more = (before.margin, TALL - 1) if before else (0, 0)
     last = maps.first + maps.rows
     fused_kernels.rows[maps.rows + more, batch](
-        maps.maps, *(maps.maps if mixing is None else mixing for mixing in (head_pre, head_post)), scale,
-        maps.first, last, maps.offset, margin, *maps.maps.stride()[:2],
+        maps.maps, into, *(into if mixing is None else mixing for mixing in (head_pre, head_post)), scale,
+        maps.first, last, maps.offset, margin, *into.stride()[:2],
         heads, padded, head_pre is not None, softmax, head_post is not None, columns, num_warps=warps,
     )  # fmt: skip
+    return _Buffer(into, maps.first, maps.offset, maps.rows)
 
 
 def _values_into(out: Heads, maps: _Buffer, v: KeyHeads) -> None:

@@ -102,23 +102,27 @@ def _row_scores(at, matrix, valid, BEFORE: tl.constexpr):
 @triton.jit
 @no_type_check
 def rows(
-    maps, before, after, scale, first, last, offset, margin, item_stride, row_stride,
+    maps, into, before, after, scale, first, last, offset, margin, item_stride, row_stride,
     HEADS: tl.constexpr, PADDED: tl.constexpr, BEFORE: tl.constexpr, SOFTMAX: tl.constexpr,
     AFTER: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """One query's row of every head: mix, softmax, mix, and zeros up to `margin` cells past it."""
+    """One query's row of every head: mix, softmax, mix, and zeros up to `margin` cells past it.
+
+    `into` has the strides of `maps`, and may be them.
+    """
     row = tl.num_programs(0) - 1 - tl.program_id(0)  # the long ones first
     heads, columns = tl.arange(0, PADDED), tl.arange(0, COLUMNS)
     own = first + row + offset  # the column of its own key; below `offset` before the first token
     stop = tl.where(first + row < last, own, -1)  # rows beyond the slab are all zeros
     # rows that are left out stay within the buffer: their addresses are made all the same
     item = tl.program_id(1).to(tl.int64) * HEADS + tl.minimum(heads, HEADS - 1)
-    at = maps + item[:, None] * item_stride + row.to(tl.int64) * row_stride + columns
+    place = item[:, None] * item_stride + row.to(tl.int64) * row_stride + columns
+    at, dtype = maps + place, into.dtype.element_ty
     valid = (heads < HEADS)[:, None]
     square = heads[:, None] * PADDED + heads
     matrix_before, matrix_after = before, after
     if BEFORE:
-        matrix_before = tl.load(before + square)
+        matrix_before = tl.load(before + square).to(maps.dtype.element_ty)
     if AFTER:
         matrix_after = tl.load(after + square)
     top, total = tl.full([PADDED], 0.0, dtype=tl.float32), tl.full([PADDED], 1.0, dtype=tl.float32)
@@ -141,9 +145,9 @@ def rows(
             weights = tl.exp2(weights * LOG2_E - top[:, None]) * (scale / total)[:, None]
         weights = tl.where(inside, weights, 0.0)
         if AFTER:
-            weights = weights.to(maps.dtype.element_ty)
-            weights = _times(matrix_after, weights, tl.zeros([PADDED, COLUMNS], dtype=tl.float32))
-        tl.store(at + start, _narrowed(weights, maps.dtype.element_ty), valid)
+            zeros = tl.zeros([PADDED, COLUMNS], dtype=tl.float32)
+            weights = _times(matrix_after, weights.to(dtype), zeros)
+        tl.store(into + place + start, _narrowed(weights, dtype), valid)
 
 
 @triton.jit

@@ -15,7 +15,8 @@ pytest.importorskip("triton")
 from mta_viz.model import fused, fused_vectors  # noqa: E402
 
 DEVICE = "cuda" if CUDA else "cpu"
-LARGEST_ERROR = {torch.float32: 1e-5, torch.bfloat16: 2e-3, torch.float16: 2e-3}
+# of bfloat16 1.66e-3 are the rounding of the result
+LARGEST_ERROR = {torch.float32: 1e-5, torch.bfloat16: 2e-3, torch.float16: 7e-4}
 # heads, heads of keys, width, kernel before, kernel after, padding, mixing before, group after
 OPTIONS = {
     "paper": (16, 16, 96, (6, 11), (6, 11), "both", True, 16),
@@ -87,13 +88,20 @@ def poisoned():
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16] if CUDA else [torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, *[torch.bfloat16] * CUDA])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_values_are_those_of_float64(options, dtype, monkeypatch):
     monkeypatch.setattr(fused, "SLAB_ROWS", 64 * options[0])  # several slabs
     *qkv, steps, pad = made(options, 157 if CUDA else 83, dtype)
     found = fused.weighted_values(*qkv, steps)
     assert error(found[0], expected(*(part[0] for part in qkv), steps, pad)) < LARGEST_ERROR[dtype]
+
+
+@pytest.mark.skipif(not CUDA, reason="an interpreter takes minutes")
+def test_sharp_attention_over_a_long_prompt_keeps_bfloat16s_bar():
+    *qkv, steps, pad = made(OPTIONS["grouped queries"], 1031, torch.bfloat16)
+    found = fused.weighted_values(*qkv, steps)
+    assert error(found[0], expected(*(part[0] for part in qkv), steps, pad)) < 1.9e-3
 
 
 def test_prompts_of_a_batch_and_the_future_do_not_touch():

@@ -117,7 +117,7 @@ def rows(
     # rows that are left out stay within the buffer: their addresses are made all the same
     item = tl.program_id(1).to(tl.int64) * HEADS + tl.minimum(heads, HEADS - 1)
     place = item[:, None] * item_stride + row.to(tl.int64) * row_stride + columns
-    at, dtype = maps + place, into.dtype.element_ty
+    at = maps + place
     valid = (heads < HEADS)[:, None]
     square = heads[:, None] * PADDED + heads
     matrix_before, matrix_after = before, after
@@ -146,8 +146,8 @@ def rows(
         weights = tl.where(inside, weights, 0.0)
         if AFTER:
             zeros = tl.zeros([PADDED, COLUMNS], dtype=tl.float32)
-            weights = _times(matrix_after, weights.to(dtype), zeros)
-        tl.store(into + place + start, _narrowed(weights, dtype), valid)
+            weights = _times(matrix_after, weights.to(into.dtype.element_ty), zeros)
+        tl.store(into + place + start, _narrowed(weights, into.dtype.element_ty), valid)
 
 
 @triton.jit

@@ -147,6 +147,9 @@ class Trace(Printed):
     model: HookedMTA = field(repr=False, compare=False)
     backends: tuple[Backend, ...] = field(default=(), kw_only=True, repr=False, compare=False)
     ran_with: Weights | None = field(default=None, repr=False, compare=False, kw_only=True)
+    _projected: dict[tuple[int, torch.device], QueryKeyValue] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.ran_with is None or self.ran_with.of not in (None, id(self.model)):  # given another model
@@ -266,12 +269,20 @@ class Trace(Printed):
         return None if gate is None else gate[0].float().to(z.device)
 
     def project(self, layer: int) -> QueryKeyValue:
-        """Rotated queries and keys, and values, with a batch axis; on the layer's device."""
+        """Rotated queries and keys, and values, with a batch axis; on the layer's device.
+
+        Those of the layer asked for last are kept: most of what is asked for in a row is of one layer.
+        """
         with self.model.lock, torch.no_grad():
             self.check_model(f"blocks.{layer}.ln1", f"blocks.{layer}.attn")
             set_threads(self.model.config, len(self.tokens))
             block = self.model.blocks[layer]
-            return block.attn.project(block.ln1(self.residuals[layer][None].to(self.model.dtype)))
+            place = layer, block.ln1.weight.device
+            if place not in self._projected:
+                self._projected.clear()
+                normed = block.ln1(self.residuals[layer][None].to(self.model.dtype))
+                self._projected[place] = block.attn.project(normed)
+            return self._projected[place]
 
     def _attention(self, layer: int, stage: Stage) -> Attention:
         _check_index("layer", layer, self.model.config.n_layers)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import self_check
 from mta_viz.run.tracing import Trace, capture, run_hooks
+from tests.tiny_models import FULL, config
 
 IDS = [(7 * i + 3) % 29 for i in range(37)]
 # Of the stage's largest value. Another slab size rounds differently: one layer's recomputation by at
@@ -224,3 +226,15 @@ def test_what_is_no_crop_or_depth_is_refused(full_trace: Trace) -> None:
         full_trace.map(0, Stage.RAW, 0, keys=slice(None, None, -1))
     with pytest.raises(PromptError, match="depth 99 does not exist"):
         full_trace.lens(99)
+
+
+def test_queries_keys_and_values_of_the_layer_asked_for_last_are_kept(monkeypatch):
+    trace = capture(HookedMTA(config(FULL, 29)).requires_grad_(False), IDS)
+    layers = list(trace.model.blocks)
+    asked = [Mock(wraps=block.attn.project) for block in layers]
+    for block, project in zip(layers, asked, strict=True):
+        monkeypatch.setattr(block.attn, "project", project)
+    for layer, stage in ((0, Stage.RAW), (0, Stage.PATTERN), (1, Stage.RAW), (0, Stage.RAW)):
+        first, again = (trace.map(layer, stage, 1) for _ in range(2))
+        assert torch.equal(first, again)
+    assert [project.call_count for project in asked[:2]] == [2, 1]

@@ -189,13 +189,24 @@ class Trace(Printed):
         """Every head's map at one stage, or a crop of it."""
         start, stop = _bounds("queries", queries, len(self.tokens))
         first_key, last_key = _bounds("keys", keys, len(self.tokens))
-        parts = []
-        for _, slab in self.slabs(layer, stage, range(start, stop)):
-            missing = max(last_key - slab.shape[2], 0)
-            parts.append(torch.nn.functional.pad(slab, (0, missing))[:, :, first_key:last_key])
+        self._attention(layer, stage)
+        read = self._keys_read(layer, stage, range(start, stop), range(first_key, last_key))
+        left, right, parts = first_key - read.start, last_key - read.start, []
+        for _, slab in self._slabs(layer, {stage}, range(start, stop), read):
+            missing = max(right - slab[stage].shape[2], 0)
+            parts.append(torch.nn.functional.pad(slab[stage], (0, missing))[:, :, left:right])
         if not parts:
             return self.residuals.new_zeros(self.model.config.n_heads, 0, max(last_key - first_key, 0))
         return torch.cat(parts, dim=1)
+
+    def _keys_read(self, layer: int, stage: Stage, queries: range, keys: range) -> range:
+        """The keys a crop is computed from: before the softmax its own, and what its convolution reads."""
+        attention = self.model.blocks[layer].attn
+        if stage.value.unit != "score" or attention.patches:  # a patch counts from key 0
+            return range(queries.stop)
+        beside = 0 if attention.kernel_pre is None else attention.kernel_pre.shape[2]
+        first = min(keys.start - beside, attention.rows(queries.start, queries.stop).first)
+        return range(max(first, 0), min(keys.stop + beside, queries.stop))
 
     def has(self, layer: int, stage: Stage) -> bool:
         """Whether the layer computes the stage and it can be had here."""
@@ -216,15 +227,18 @@ class Trace(Printed):
         return self._slabs(layer, set(self._attention(layer, Stage.RAW).stages), queries)
 
     def _slabs(
-        self, layer: int, wanted: set[Stage], queries: range | None
+        self, layer: int, wanted: set[Stage], queries: range | None, keys: range | None = None
     ) -> Iterator[tuple[int, dict[Stage, Tensor]]]:
+        """Of all keys, or of those of `_keys_read`, whose first is then where positions count from."""
         attention = self.model.blocks[layer].attn
         queries = range(len(self.tokens)) if queries is None else queries
+        keys = range(queries.stop) if keys is None else keys
         with torch.no_grad():  # with gradients on, a slab would be the whole prompt
-            step = attention.slab_rows(1, max(queries.stop, 1))
-        qkv = self.project(layer)
-        for start in range(queries.start, queries.stop, step):
-            rows = attention.rows(start, min(start + step, queries.stop))
+            step = attention.slab_rows(1, max(len(keys), 1))
+        qkv, first, stop = self.project(layer), keys.start, queries.stop - keys.start
+        qkv = QueryKeyValue(qkv.q[:, first:], *(part[:, first : keys.stop] for part in (qkv.k, qkv.v)))
+        for start in range(queries.start - first, stop, step):
+            rows = attention.rows(start, min(start + step, stop))
             n_rows = rows.stop - rows.start
             future = future_cells(range(n_rows), n_rows, self.model.device)  # earlier keys all rows see
             slab: dict[Stage, Tensor] = {}
@@ -232,10 +246,11 @@ class Trace(Printed):
                 for stage, maps in attention.stage_rows(qkv, rows):
                     if stage in wanted:
                         slab[stage] = maps[0].to(future.device).float()
-                        slab[stage][:, :, rows.start :].masked_fill_(future, 0.0)  # no step reads these cells
+                        band = slab[stage][:, :, rows.start :]
+                        band.masked_fill_(future[:, : band.shape[2]], 0.0)  # no step reads these cells
                     if len(slab) == len(wanted):
                         break
-            yield start, slab  # the lock is free while the caller works
+            yield start + first, slab  # the lock is free while the caller works
 
     def logits(self, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
         """Logits of some positions, float32."""
@@ -312,8 +327,12 @@ class StoredTrace(Trace):
         """Without the checkpoint, whether the file holds the map."""
         return super().has(layer, stage) and (self.recomputes or (layer, stage) in self.maps_in_file)
 
+    def _keys_read(self, layer: int, stage: Stage, queries: range, keys: range) -> range:
+        in_file = (layer, stage) in self.maps_in_file
+        return range(queries.stop) if in_file else super()._keys_read(layer, stage, queries, keys)
+
     def _slabs(
-        self, layer: int, wanted: set[Stage], queries: range | None
+        self, layer: int, wanted: set[Stage], queries: range | None, keys: range | None = None
     ) -> Iterator[tuple[int, dict[Stage, Tensor]]]:
         read = {stage for stage in wanted if (layer, stage) in self.maps_in_file}
         if read == wanted:
@@ -322,7 +341,7 @@ class StoredTrace(Trace):
                 yield start, self._rows(layer, read, start, min(start + SLAB_ROWS, rows.stop))
             return
         self._check_weights(f"layer {layer}'s {', '.join(stage.value.hook for stage in wanted - read)}")
-        for start, slab in super()._slabs(layer, wanted, queries):
+        for start, slab in super()._slabs(layer, wanted, queries, keys):
             stop = start + next(iter(slab.values())).shape[1]
             yield start, slab | self._rows(layer, read, start, stop)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -13,6 +14,7 @@ from model_cases import EXAMPLES, FIXTURES, blocks, prompts, random_case, read_c
 from torch import Tensor
 
 from mta_viz.errors import PromptError
+from mta_viz.model import ops
 from mta_viz.model.attention import Attention
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -238,3 +240,20 @@ def test_queries_keys_and_values_of_the_layer_asked_for_last_are_kept(monkeypatc
         first, again = (trace.map(layer, stage, 1) for _ in range(2))
         assert torch.equal(first, again)
     assert [project.call_count for project in asked[:2]] == [2, 1]
+
+
+@pytest.mark.parametrize("stage", [Stage.RAW, Stage.KQ, Stage.MIX])
+@pytest.mark.parametrize("corner", [(0, 0), (200, 180), (200, 3), (40, 150), (279, 279), (150, 130)])
+def test_a_crop_before_the_softmax_computes_its_own_keys_alone(monkeypatch, stage, corner):
+    model = HookedMTA(config(replace(FULL, mta_layers=None), 29)).requires_grad_(False)
+    for block in model.blocks:
+        block.attn.kernel_pre.add_(torch.randn_like(block.attn.kernel_pre))
+    trace = capture(model, [(7 * i + 3) % 29 for i in range(300)])
+    part = tuple(slice(start, start + 20) for start in corner)
+    whole = trace.maps(1, stage)[:, part[0], part[1]]
+    scores = Mock(wraps=ops.attention_scores)
+    monkeypatch.setattr(ops, "attention_scores", scores)
+    torch.testing.assert_close(trace.maps(1, stage, *part), whole, atol=1e-6, rtol=1e-5)
+    read = scores.call_args.args[1].shape[1]
+    beside = 2 * model.blocks[1].attn.kernel_pre.shape[2]
+    assert read <= 40 + beside

@@ -236,7 +236,8 @@ class Trace(Printed):
         with torch.no_grad():  # with gradients on, a slab would be the whole prompt
             step = attention.slab_rows(1, max(len(keys), 1))
         qkv, first, stop = self.project(layer), keys.start, queries.stop - keys.start
-        qkv = QueryKeyValue(qkv.q[:, first:], *(part[:, first : keys.stop] for part in (qkv.k, qkv.v)))
+        seen = slice(first, keys.stop)
+        qkv = QueryKeyValue(qkv.q[:, first:], qkv.k[:, seen], qkv.v[:, seen])
         for start in range(queries.start - first, stop, step):
             rows = attention.rows(start, min(start + step, stop))
             n_rows = rows.stop - rows.start

@@ -42,7 +42,7 @@ class Pooler:
     """Pools a map that arrives as row slabs, so that its T x T cells never exist at once; or several heads'.
 
     `n_keys` are pooled, of which the first stands `offset` after the first query. Slabs are pooled where they
-    lie, and nothing is waited for before `result`: a GPU works on while the next slab is asked for.
+    lie; nothing waits for a GPU before `result`.
     """
 
     def __init__(self, block: int, n_keys: int, offset: int = 0) -> None:
@@ -82,12 +82,8 @@ class Pooler:
         total = avg_pool2d(cells, block, divisor_override=1)  # sums, not means
         largest = cells.flatten(1).gather(1, peak.flatten(1)).view_as(peak)
         count, wide = self._counts(n_rows, peak.shape[-1], cells.device), cells.shape[-1]
-        parts = (
-            torch.where(count > 0, largest, 0.0),
-            (peak // wide + first).int(),
-            (peak % wide).int(),
-            total / count.clamp(min=1),
-        )
+        places = (peak // wide + first).int(), (peak % wide).int()
+        parts = torch.where(count > 0, largest, 0.0), *places, total / count.clamp(min=1)
         missing = -(-self._n_keys // block) - peak.shape[-1]
         shape = (*values.shape[:-2], -1, peak.shape[-1] + missing)
         self._pooled.append(Pooled(*(pad(part, (0, missing)).view(shape) for part in parts)))
@@ -385,14 +381,14 @@ class Facts:
             n_bad, cells = bad.sum((-2, -1)), cells.masked_fill_(bad, 0.0)
         sums, total = (part.sum(-1, dtype=width).double() for part in (cells, cells.abs()))
         negative = cells.clamp_(max=0).sum(-1, dtype=width).double()
-        facts = [n_bad, -negative.sum(-1), total.sum(-1), sums.amin(-1), sums.amax(-1)]
-        self._parts.append(torch.stack(facts))
+        sizes = -negative.sum(-1), total.sum(-1)
+        self._parts.append(torch.stack([n_bad, *sizes, sums.amin(-1), sums.amax(-1)]))
 
     def on(self, attention: Map, at: int | None = None, *, whole_rows: bool) -> Map:
         """The map with these facts, of one head of several; row sums only where it holds whole rows."""
         if not self._parts:
             return attention
-        parts = self._whole[:, :, ... if at is None else at].double()
+        parts = torch.stack(self._parts)[:, :, ... if at is None else at].double().cpu()
         n_bad, negative, total = parts[:, :3].sum(0).tolist()
         return replace(
             attention,
@@ -400,7 +396,3 @@ class Facts:
             negative_share=negative / total if total else 0.0,
             row_sums=(float(parts[:, 3].min()), float(parts[:, 4].max())) if whole_rows else None,
         )
-
-    @cached_property
-    def _whole(self) -> Float[Tensor, "slab fact *head"]:
-        return torch.stack(self._parts).cpu()

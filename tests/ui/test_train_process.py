@@ -1,5 +1,6 @@
 """Finetunings as processes, for real on a tiny model: started, stopped, gone on with, found again."""
 
+import fcntl
 import json
 import os
 import shlex
@@ -109,6 +110,41 @@ def test_a_process_that_a_file_merely_names_is_left_alone(settings: Settings, tm
         time.sleep(0.3)
         assert other.poll() is None
         other.kill()
+
+
+def test_a_stop_reaches_no_process_but_the_one_that_writes_the_log(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """Neither one of this user's that has the log open, nor the training of another folder."""
+    training = start(replace(settings, steps=500), tmp_path / "own")
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    with (theirs / LOG_FILE).open("wb") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stderr=log) as other:
+            for pid in (other.pid, training.job.pid, 0, -1, os.getpid()):
+                write_job(theirs, settings, pid)
+                with pytest.raises(MtaVizError, match=rf"not process {pid}, which the file beside it names"):
+                    stop(read_training(theirs))
+            other.kill()
+    (theirs / LOG_FILE).unlink()
+    (theirs / LOG_FILE).symlink_to(tmp_path / "own" / LOG_FILE)
+    write_job(theirs, settings, training.job.pid)
+    with pytest.raises(MtaVizError, match="not process"):
+        stop(read_training(theirs))
+    assert read_training(tmp_path / "own").alive
+    stop(training)
+    until(tmp_path / "own", lambda training: not training.alive)
+
+
+def test_a_link_in_the_place_of_the_log_is_not_written_through(settings: Settings, tmp_path: Path) -> None:
+    out, other = tmp_path / "trained", tmp_path / "other"
+    out.mkdir()
+    other.write_text("another file")
+    (out / LOG_FILE).symlink_to(other)
+    with pytest.raises(MtaVizError, match="cannot be written"):
+        start(settings, out, resume=True)
+    assert other.read_text() == "another file"
 
 
 def test_a_base_that_could_be_a_flag_is_refused(settings: Settings, tmp_path: Path) -> None:

@@ -209,10 +209,10 @@ KIND, TASK, ON = (
 def _draw_away(job: RayJob) -> None:
     """A job on Ray: how far it is, or why it ended, in its own words; whoever sees it may stop it."""
     what, name = MEASURED[job.job.measured], printable(job.folder.name)
-    with st.container(horizontal=True, vertical_alignment="center"):
+    with st.container(horizontal=True, vertical_alignment="center"), errors_as_messages():
         caption(f"On Ray, {what}, {name}, {TASKS[job.job.task]}: {printable(job.words) or 'starting'}")
-        if job.alive:
-            st.button("Stop", key=f"ray.stop.{job.folder}", on_click=ray_jobs.stop, args=(job,))
+        if job.alive and st.button("Stop", key=f"ray.stop.{job.folder}"):
+            ray_jobs.stop(job)
 
 
 def _draw_new(model: ModelKey, usual: ray_jobs.Task) -> None:

@@ -1,7 +1,7 @@
 """Commands as processes that outlive the page, and the app: started with a log, watched and stopped by it.
 
 A process holds a lock on its log for as long as it lives, so that the log tells whether it runs, whatever
-became of who started it.
+became of who started it. Which process that is, its own command line tells: files may name any.
 """
 
 import os
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import mta_viz
@@ -39,19 +40,29 @@ def start_command(arguments: Sequence[str], log: Path, *, go_on: bool = False) -
 
     Raises MtaVizError where the log's process still runs, FileError where it cannot be written.
     """
-    with refusals(log), log.open("ab") as written:
+    with refusals(log), open(log, "ab", opener=_no_link) as written:
         if not _lock(written.fileno(), exclusive=True):
             raise MtaVizError(f"one runs in {printable(log.parent)} already; wait for it, or stop it")
         if not go_on:
             written.truncate(0)
-        return _spawn(arguments, written.fileno()).pid
+        return _spawn([*_named(log), *arguments], written.fileno()).pid
+
+
+def _no_link(file: str, flags: int) -> int:
+    """Open what is written to: in a folder of others a link could lead to any file of this user's."""
+    return os.open(file, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 # As `python -m mta_viz`; an app started in the background ignores SIGINT, which its children inherit.
 _START = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); del sys.argv[1]; "
     "from mta_viz.__main__ import main; sys.exit(main())"
 )
+
+
+def _named(log: Path) -> list[str]:
+    """How the command line of the log's process begins, behind Python's name."""
+    return ["-c", _START, str(log.parent.resolve() / log.name)]
 
 
 def _spawn(arguments: Sequence[str], log: int) -> "subprocess.Popen[bytes]":
@@ -59,7 +70,7 @@ def _spawn(arguments: Sequence[str], log: int) -> "subprocess.Popen[bytes]":
     root = str(Path(mta_viz.__file__).parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(
-        [sys.executable, "-c", _START, *arguments],
+        [sys.executable, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=log,
@@ -69,9 +80,32 @@ def _spawn(arguments: Sequence[str], log: int) -> "subprocess.Popen[bytes]":
 
 
 def interrupt(log: Path, pid: int) -> None:
-    """Have the log's process keep what it has and end, as Ctrl-C does; nothing where it has ended."""
-    if is_alive(log):
-        os.kill(pid, signal.SIGINT)
+    """Have the log's process keep what it has and end, as Ctrl-C does; nothing where it has ended.
+
+    Raises MtaVizError where the process `pid` is not the log's, or is another user's.
+    """
+    if not is_alive(log):
+        return
+    words = f"what writes {printable(log)} is %s; stop it where it was started"
+    if " ".join([*_named(log), ""]) not in _command_line(pid):
+        raise MtaVizError(words % f"not process {pid}, which the file beside it names")
+    with suppress(ProcessLookupError):
+        try:
+            os.kill(pid, signal.SIGINT)
+        except PermissionError:
+            raise MtaVizError(words % "another user's") from None
+
+
+def _command_line(pid: int) -> str:
+    """Of a process, its words joined by spaces; "" where nobody can tell."""
+    with suppress(OSError):
+        if Path("/proc/self").exists():
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+        else:  # macOS
+            asked = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+            line = subprocess.run(asked, capture_output=True, check=False).stdout
+        return os.fsdecode(line)
+    return ""
 
 
 def is_alive(log: Path) -> bool:

@@ -135,7 +135,8 @@ def _draw_state(training: Training) -> None:
         st.warning(words)
     with st.container(horizontal=True, vertical_alignment="center"):
         if training.alive:
-            st.button("Stop", key="train.stop", icon=":material/stop:", on_click=stop, args=(training,))
+            if st.button("Stop", key="train.stop", icon=":material/stop:"):
+                stop(training)
             caption("It goes on when this page is closed; Stop keeps what was trained.")
         elif training.resumable and st.button("Go on", key="train.resume", icon=":material/play_arrow:"):
             start(training.job.settings, training.folder, resume=True)

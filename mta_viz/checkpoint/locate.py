@@ -4,7 +4,9 @@ sha256 of a checkpoint's weights, to tell which file a result came from.
 """
 
 import hashlib
+import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,6 +70,11 @@ _BESIDE = re.compile(
 )
 GGUF = ".gguf"  # what a file of that format is called at the end; its name says nothing else
 _STEP_NAME = re.compile(r"\d{1,18}")
+# Names without one of which a folder is no checkpoint: most folders are told by these alone.
+_TELLING = re.compile(
+    rf"(?i:.*\.(json|safetensors|pth|distcp|gguf))|{re.escape(lingua.METADATA)}|{STEPS}|consolidated|\d{{1,18}}"
+)
+MOST_SECONDS = 5.0  # of looking through the folders of one root, while a page waits
 LOOKED_FOR = (
     f"{native.WEIGHTS} (or shards), {lingua.WEIGHTS} (or parts) or {lingua.METADATA} with *.distcp "
     f"(each beside {PARAMS}), "
@@ -325,23 +332,40 @@ def is_folder(path: Path, skipped: list[str], otherwise: str = "") -> bool:
 
 
 def checkpoint_folders(folder: Path, depth: int, skipped: list[str]) -> Iterator[Path]:
-    """`folder` if it is a checkpoint, else those in and below it; a checkpoint is not searched."""
+    """`folder` if it is a checkpoint, else those in and below it; a checkpoint is not searched.
+
+    The nearer ones are looked for first, for at most `MOST_SECONDS`.
+    """
+    level, looked, end = [folder], 0, time.monotonic() + MOST_SECONDS
+    for left in range(depth, -1, -1):
+        below = list[Path]()
+        for place in level:
+            if time.monotonic() > end:
+                words = f"in {MOST_SECONDS:.0f} s; name the folder with the models itself, not one above it"
+                skipped.append(f"{printable(folder)}: looked at {looked:,} folders, not at all, {words}")
+                return
+            looked += 1
+            yield from _look(place, below if left else None, skipped)
+        level = below
+
+
+def _look(folder: Path, below: list[Path] | None, skipped: list[str]) -> list[Path]:
+    """What is a model right there; folders to look into go into `below`, where they are wanted."""
     try:
-        if find_checkpoint(folder) is not None:
-            yield folder
-            yield from filter(is_beside, sorted(folder.iterdir()))
-            return
-        entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
+        with os.scandir(folder) as there:
+            entries = sorted(there, key=lambda entry: entry.name)
+        if any(_TELLING.fullmatch(entry.name) for entry in entries) and find_checkpoint(folder) is not None:
+            return [folder, *(file for entry in entries if is_beside(file := folder / entry.name))]
     except OSError as error:
         skipped.append(_no_access(folder, error))
-        return
+        return []
     except CheckpointError:  # a broken run; describing it says what is wrong
-        yield folder
-        return
-    yield from filter(is_model_file, entries)
-    below = [entry for entry in entries if is_folder(entry, skipped)]
-    for entry in below if depth else ():
-        yield from checkpoint_folders(entry, depth - 1, skipped)
+        return [folder]
+    shown = [(folder / entry.name, entry) for entry in entries if entry.name[0] != "."]
+    if below is not None:
+        others = (path for path, entry in shown if not entry.is_file(follow_symlinks=False))
+        below += (path for path in others if is_folder(path, skipped))
+    return [path for path, _ in shown if is_model_file(path)]
 
 
 def _no_access(path: Path, error: Exception) -> str:

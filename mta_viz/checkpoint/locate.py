@@ -50,19 +50,7 @@ _NOT_READ = {
     ),
 }
 _LARGE = door.MIB  # a file of this size may be weights whatever its name, but for these endings
-_NO_WEIGHTS = (
-    ".json",
-    ".jsonl",
-    ".txt",
-    ".md",
-    ".csv",
-    ".log",
-    ".model",
-    ".tiktoken",
-    ".png",
-    ".pdf",
-    ".html",
-)
+_NO_WEIGHTS = re.compile(r"\.(jsonl?|txt|md|csv|log|model|tiktoken|png|pdf|html)")
 # What runs leave beside the weights, in files of the same endings.
 _BESIDE = re.compile(
     r"(optim|scheduler|scaler|rng|training_args|random_states|kernel_history|trainer_state|args|"
@@ -135,7 +123,8 @@ def without_weights(folder: Path) -> str:
     """Why a folder is no checkpoint: the files in it that could be weights, and why each is not read."""
     settings = next((name for name in (PARAMS, huggingface.CONFIG) if (folder / name).is_file()), None)
     lacking = f"it holds {settings} but no weights" if settings else "it is no checkpoint"
-    if pickles := _pickles(folder):
+    pickles = sorted(file.name for file in folder.glob("pytorch_model*.bin"))
+    if pickles and (folder / huggingface.CONFIG).is_file():
         return f"its weights are a pickle ({pickles[0]}), which may run code and is not read; {_SAVE}"
     if (folder / "adapter_config.json").is_file():
         return f"it is {_ADAPTER}"
@@ -178,7 +167,7 @@ def _why_unread(file: Path, several: list[Path]) -> str | None:
     if kind in (*_READ, GGUF) and not file.is_dir():
         named = "give its path" if kind == GGUF else "what a run leaves beside its weights, by its name"
         return named if file.exists() else "a link to something that is not there"
-    large = kind not in _NO_WEIGHTS and file.is_file() and file.stat().st_size >= _LARGE
+    large = not _NO_WEIGHTS.fullmatch(kind) and file.is_file() and file.stat().st_size >= _LARGE
     return f"of no kind that is read, by its name: {_SAVE}" if large else None
 
 
@@ -243,12 +232,6 @@ def is_gguf(path: Path) -> bool:
     with suppress(OSError, RuntimeError):
         return path.suffix.lower() == GGUF and path.is_file()
     return False
-
-
-def _pickles(folder: Path) -> list[str]:
-    """Weights of a Hugging Face folder in the format before safetensors."""
-    there = folder / huggingface.CONFIG
-    return sorted(file.name for file in folder.glob("pytorch_model*.bin")) if there.is_file() else []
 
 
 def is_loose_adapter(path: Path) -> bool:

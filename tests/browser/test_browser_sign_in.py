@@ -80,13 +80,14 @@ def test_nothing_is_shown_before_the_sign_in_and_out_again(tmp_path: Path, monke
     try:
         wait_for(f"{address}/mta", process)
         with looking((1280, 800)) as page:
-            page.goto(f"{address}/mta/?ck=tiny-mta&p=Hello")
+            page.goto(f"{address}/mta/kernels?ck=tiny-plain&l=2")
             button = page.get_by_role("button", name="Sign in")
             button.wait_for()
-            assert "tiny-mta" not in page.inner_text("body")
+            assert "tiny-plain" not in page.inner_text("body")
             button.click()
-            page.get_by_text("Checkpoint", exact=True).wait_for()  # the first page: the link was forgotten
-            assert page.url.startswith(f"{address}/mta/") and Provider.asked["client_id"] == CLIENT
+            page.wait_for_url(f"{address}/mta/kernels?*ck=tiny-plain*")
+            page.get_by_text("Checkpoint", exact=True).wait_for()
+            assert "l=2" in page.url and Provider.asked["client_id"] == CLIENT
             page.goto(f"{address}/mta/kernels?ck=tiny-mta")  # the cookie holds for another page
             page.get_by_text("tiny-mta").first.wait_for()
             page.get_by_text("Settings", exact=True).first.click()

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from checkpoint_samples import (
@@ -14,8 +15,8 @@ from checkpoint_samples import (
     write_distributed,
 )
 
-from mta_viz.checkpoint import reading
-from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint import locate, reading
+from mta_viz.checkpoint.locate import find_checkpoint, sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.params import params_from_config
 from mta_viz.checkpoint.reading import find_checkpoints, read_summary
@@ -160,3 +161,32 @@ def test_a_folder_without_rights_is_skipped(tmp_path: Path, monkeypatch: pytest.
     assert [entry.name for entry in found.found] == ["good"]
     assert len(found.skipped) == 2
     assert all("shut cannot be read: Permission denied" in reason for reason in found.skipped)
+
+
+def test_many_empty_folders_are_passed_over_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(2000):
+        (tmp_path / f"{at}-a").mkdir()
+    native(tmp_path / "z")
+    looked = list[Path]()
+    monkeypatch.setattr(locate, "find_checkpoint", lambda path: looked.append(path) or find_checkpoint(path))
+    assert [found.name for found in find_checkpoints([tmp_path]).found] == ["z"]
+    assert looked == [tmp_path / "z"]
+
+
+def test_a_search_that_takes_long_ends_with_a_sentence_the_nearer_folders_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native(tmp_path / "a" / "b" / "far")
+    native(tmp_path / "z")
+    (tmp_path / "a" / "c").mkdir()
+    clock = iter(range(100))
+    monkeypatch.setattr(locate, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(locate, "MOST_SECONDS", 3.0)  # of this clock: the root and two folders
+    found = find_checkpoints([tmp_path])
+    assert [model.name for model in found.found] == ["z"]
+    assert found.skipped == (
+        f"{tmp_path}: looked at 3 folders, not at all, in 3 s; name the folder with the models itself, "
+        "not one above it",
+    )

@@ -1,4 +1,4 @@
-// What Streamlit leaves to the browser: its history, and the focus in a dialog. Draws nothing.
+// What Streamlit leaves to the browser: its history, the link over a sign-in, the focus in a dialog. Draws nothing.
 //
 // One entry in the history for each deliberate act: Streamlit adds an entry whenever the address changes, so that opening a page, or a step along the cells,
 // would each need a Back of its own. Here an entry is added where a visitor did something since the last one
@@ -45,9 +45,20 @@ function keepFocus() {
   }, true);
 }
 
-export default function () {
+// Who has signed in comes back to the first page, whatever link was opened before.
+const LINK = "mta_viz.link";
+
+function keepLink(signIn) {
+  const link = sessionStorage.getItem(LINK);
+  sessionStorage.removeItem(LINK);
+  if (!signIn && link) location.replace(link);
+  else if (signIn && (location.search || !location.pathname.endsWith("/"))) sessionStorage.setItem(LINK, location.href);
+}
+
+export default function ({ data }) {
   if (!window.mtaFrame) {
     window.mtaFrame = true;
+    keepLink(data.signIn);
     keepHistory();
     keepFocus();
   }

@@ -86,14 +86,18 @@ def _draw_frame(title: str) -> None:
     st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
     with st.sidebar:  # Streamlit's own links name files where a page was opened by its address
         with st.container(key="frame"):
-            _FRAME(key="frame.script")
+            _FRAME(key="frame.script", data={"signIn": not _signed_in()})
         for path, (name, icon) in PAGES.items():
             st.page_link(path, label=name, icon=icon)
 
 
+def _signed_in() -> bool:
+    return bool(st.user.get("is_logged_in", True))  # lacking where there is no provider
+
+
 def _require_sign_in() -> None:
     """Nothing is drawn before that where a provider is set up (`[auth]` in secrets.toml)."""
-    if st.user.get("is_logged_in", True):  # lacking where there is no provider
+    if _signed_in():
         return
     st.info("Sign in to use this app.")
     st.button("Sign in", type="primary", icon=":material/login:", on_click=st.login)

@@ -19,7 +19,14 @@ from mta_viz.checkpoint.files import STEPS
 from mta_viz.checkpoint.history import read_kernels, read_step_kernels
 from mta_viz.checkpoint.hub import PACKAGE, installed_base, root_path
 from mta_viz.checkpoint.layout import kernel_entries
-from mta_viz.checkpoint.locate import adapter_file, find_checkpoint, is_loose_adapter, locate, sha256
+from mta_viz.checkpoint.locate import (
+    adapter_file,
+    find_checkpoint,
+    is_loose_adapter,
+    locate,
+    sha256,
+    sha256_as_read,
+)
 from mta_viz.checkpoint.reading import Found, find_checkpoints, read_checkpoint, read_summary
 from mta_viz.checkpoint.types import Checkpoint, Conversion, Format, Source, parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
@@ -188,9 +195,9 @@ def missing_base(adapter: StoredAdapter) -> str:
 
 
 def base_of(source: Source) -> AdapterBase:
-    """What an adapter of the model from `source` says of it. Raises CheckpointError if that has gone."""
+    """What an adapter of the model from `source` says of it. Raises CheckpointError as `sha256_as_read`."""
     place = source.path.absolute()
-    return AdapterBase(run_folder(place).name, sha256(place), str(place))
+    return AdapterBase(run_folder(place).name, sha256_as_read(source), str(place))
 
 
 def checked_base(adapter: StoredAdapter, base: Path) -> Path:

@@ -25,7 +25,6 @@ from mta_viz.analysis.cause.shapley_file import LENGTHS, find_shapley
 from mta_viz.analysis.labs.blocks import block_sample, trained_task
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.analysis.labs.task_samples import GoldBatch, check_task, task_batches
-from mta_viz.checkpoint.locate import sha256_as_read
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.exporting import report_sections as sections
 from mta_viz.exporting.pictures import find_browser
@@ -35,6 +34,7 @@ from mta_viz.exporting.saved import Choices, file_name, picture
 from mta_viz.figures.base import Source
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import printable
+from mta_viz.run.files import weights_digest
 from mta_viz.run.named_tasks import series_of, task_name
 from mta_viz.run.tracing import Prompt, capture, check_runs, load, tokenize
 from mta_viz.tokenizers.builtin import CharTokenizer
@@ -228,7 +228,7 @@ def _vocabulary(model: HookedMTA) -> tuple[str, ...]:
 
 
 def _digest(model: HookedMTA) -> str:
-    return "" if model.source is None else sha256_as_read(model.source)
+    return "" if model.source is None else weights_digest(model)
 
 
 def _made(model: HookedMTA) -> str:

@@ -30,7 +30,6 @@ from mta_viz.analysis.kernels.table import NamesByChance, Row, kernel_of, kernel
 from mta_viz.analysis.labs.needle import needle_score
 from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.checkpoint.layout import kernel_entries
-from mta_viz.checkpoint.locate import sha256_as_read
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.exporting.provenance import Provenance, from_text
 from mta_viz.exporting.saved import Saved, saved
@@ -40,6 +39,7 @@ from mta_viz.figures.kernels.gallery import kernel_rows
 from mta_viz.figures.labs import ODDS, SHARES, StoryFigure
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import number, size_text
+from mta_viz.run.files import weights_digest
 from mta_viz.run.scoring import embedded
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
@@ -189,7 +189,7 @@ def model_section(order: Order) -> Section:
     kernels = sum(prod(entry.shape) for entry in kernel_entries(config).values())
     facts: dict[str, Any] = {"parameters": parameter_count(config), **vars(config), **vars(config.mta)}
     if model.source is not None:
-        facts |= {"file": model.source.name, "sha256": sha256_as_read(model.source)}
+        facts |= {"file": model.source.name, "sha256": weights_digest(model)}
         facts |= {"format": model.source.format, "weights stored in": model.source.dtype}
         facts |= {"size": size_text(model.source.n_bytes), "training step": model.source.step}
     rows = [(name, str(value)) for name, value in facts.items() if value and name != "mta"]

@@ -18,10 +18,12 @@ from torch import Tensor
 from mta_viz.checkpoint.adapter import AdapterAbout, write_adapter
 from mta_viz.checkpoint.relatives import base_of
 from mta_viz.errors import MtaVizError
+from mta_viz.model.hooking import weights_of
 from mta_viz.model.ops import Maps, Resid, weighted_values
 from mta_viz.model.stages import Stage, linear_from
 from mta_viz.model.transformer import Block, HookedMTA
 from mta_viz.run.devices import in_turns, set_threads
+from mta_viz.run.files import check_as_read
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import as_batch, check_length, score
 
@@ -340,9 +342,10 @@ def logit_change(base: HookedMTA, inserted: HookedMTA) -> LogitChange:
 
 
 def write_inserted(file: Path, base: HookedMTA, inserted: HookedMTA, *, overwrite: bool = False) -> None:
-    """Write the adapter of what `inserted` has and `base` lacks. Raises as `write_adapter`."""
+    """Write the adapter of what `inserted` adds to `base`. Raises as `write_adapter`, `check_as_read`."""
     if base.source is None:
         raise MtaVizError("the base came from no checkpoint, so the adapter could not say which it is")
+    check_as_read(base, weights_of(base).marks)
     there = base.state_dict()
     added = {name: tensor for name, tensor in inserted.state_dict().items() if name not in there}
     about = AdapterAbout(base_of(base.source), inserted.config.mta)

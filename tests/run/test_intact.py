@@ -12,18 +12,22 @@ import pytest
 import torch
 
 import mta_viz
+from mta_viz.analysis.labs.sweep import Sweep
+from mta_viz.analysis.labs.sweep_file import empty_results, results_of
 from mta_viz.checkpoint.native import write_native
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.provenance import provenance_of
+from mta_viz.exporting.report import report
 from mta_viz.model.editing import edited
 from mta_viz.model.hooking import mark
 from mta_viz.model.interventions import AblateHead, BypassGate, KernelToIdentity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.files import open_trace, save_trace
+from mta_viz.run.scoring import write_inserted
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import capture, generate, load, operated
-from tests.tiny_models import FULL, config, random_weights
+from tests.tiny_models import FULL, config, random_weights, write_models
 
 PROMPT = "abc.def"
 
@@ -180,3 +184,19 @@ def test_a_device_that_is_not_there_is_said_in_words(folder, device):
     with pytest.raises(MtaVizError, match=r"device .* cannot be used.*; there is: cpu") as error:
         load(folder, device=device)
     assert "aten" not in str(error.value) and "\n" not in str(error.value)
+
+
+def test_no_report_sweep_or_adapter_names_weights_that_changed_since_they_were_read(tmp_path):
+    plain = load(write_models(tmp_path) / "tiny-plain")
+    inserted = mta_viz.insert_mta(plain, [0], kernel=(2, 3))
+    plain.blocks[1].attn.wo.weight.mul_(2)
+    sweep = empty_results(Sweep(lengths=(128,), samples=1))
+    for write in (
+        lambda: report(plain, PROMPT),
+        lambda: results_of(plain, "plain", sweep),
+        lambda: write_inserted(tmp_path / "a.safetensors", plain, inserted),
+    ):
+        with pytest.raises(
+            MtaVizError, match=r"blocks\.1\.attn\.wo\.weight changed since the model was read"
+        ):
+            write()

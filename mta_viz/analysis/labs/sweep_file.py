@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field
 from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, needle_score
 from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep, check_places, run_sweep, vocabulary
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.locate import sha256_as_read
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.files import weights_digest
 from mta_viz.run.named_tasks import TaskName
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
@@ -89,7 +89,7 @@ def empty_results(sweep: Sweep) -> SweepResults:
 def results_of(model: HookedMTA, name: str, results: SweepResults) -> ModelResults:
     """What `results` hold of a model's weights with its tokenizer, under the name `name`."""
     tokenizer = check_vocabulary(model, model.tokenizer)
-    weights = "" if model.source is None else sha256_as_read(model.source)
+    weights = "" if model.source is None else weights_digest(model)
     digest = vocabulary(tokenizer)
     return ModelResults(name, weights, digest, results.of(weights, digest))
 

@@ -31,7 +31,7 @@ from tests.browser.serving import start_app, wait_for
 from tests.tiny_models import write_models
 
 SECONDS, READERS = 300.0, 20
-OFFERED = ("id", "crop", "crops", "spans")  # of maps: what to look at, known once a story was measured
+OFFERED = ("id", "crop", "crops", "opening", "spans")  # of maps: what to look at, as a story has it
 PATIENCE = 300.0  # seconds between two messages of the server
 SHOWN = ("plotly_chart", "dataframe", "bidi_component", "html")
 View = dict[str, str]

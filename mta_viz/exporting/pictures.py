@@ -8,10 +8,12 @@ Figures as bytes: PNG, SVG and PDF through a headless Chrome or Chromium, or one
 import asyncio
 import atexit
 import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import plotly.graph_objects as go
@@ -23,8 +25,6 @@ from mta_viz.plots.cells import TARGETS
 from mta_viz.plots.kernels.paper import PX_PER_MM
 from mta_viz.plots.theme import Figure
 from mta_viz.printed import valid
-
-T = TypeVar("T")
 
 
 def limits(figure: Figure) -> tuple[tuple[float, float], ...]:
@@ -216,8 +216,13 @@ class _Drawer:
         atexit.register(self.end)
 
     def draw(self, figure: Any, options: Mapping[str, Any]) -> bytes:
-        """Raises what the browser's libraries raise, and TimeoutError."""
-        return self._wait_for(self._draw(figure, options), DRAW_SECONDS)
+        """Raises what the browser's libraries raise, RuntimeError where it ends, TimeoutError."""
+        work = asyncio.run_coroutine_threadsafe(self._draw(figure, options), self._loop)
+        end = time.monotonic() + DRAW_SECONDS
+        while not wait([work], timeout=0.2).done and time.monotonic() < end:
+            if self.has_ended():
+                raise RuntimeError("its process ended")
+        return work.result(0)
 
     async def _draw(self, figure: Any, options: Mapping[str, Any]) -> bytes:
         import kaleido  # costs a second, and most sessions save nothing
@@ -227,15 +232,17 @@ class _Drawer:
             await self._kaleido.open()
         return await self._kaleido.calc_fig(figure, opts=options)
 
-    def _wait_for(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+    def has_ended(self) -> bool:
+        """Whether there was a browser, and its process is no more: the system ended it, say."""
+        process = getattr(self._kaleido, "subprocess", None)
+        return process is not None and process.poll() is not None
 
     def end(self, seconds: float = 5.0) -> None:
         """End the browser, one that answers no more by force."""
         atexit.unregister(self.end)
         if self._kaleido is not None:
             with suppress(Exception):  # whatever is wrong with it
-                self._wait_for(self._kaleido.close(), seconds)
+                asyncio.run_coroutine_threadsafe(self._kaleido.close(), self._loop).result(seconds)
         if hasattr(self._kaleido, "subprocess"):
             self._kaleido.subprocess.kill()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -272,17 +279,30 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
     }
     with _one_at_a_time:
         find_browser(format)
-        if not _drawers:
-            _drawers.append(_Drawer())
+        data = printed.to_plotly_json()
         try:
-            return _drawers[0].draw(printed.to_plotly_json(), {"format": format, **options})
+            return _drawn(data, {"format": format, **options}, again=True)
         except Exception as error:
-            _drawers.pop().end(1.0)
             reason = next(iter(error.args), f"it gave no answer in {DRAW_SECONDS:.0f} s")
             raise MtaVizError(
                 f"the browser could not draw the {format}: {reason}. Try again, save as html, or name "
                 "another browser with BROWSER_PATH"
             ) from error
+
+
+def _drawn(figure: Any, options: Mapping[str, Any], *, again: bool) -> bytes:
+    """`again`: a browser that ended is replaced, once."""
+    if not _drawers:
+        _drawers.append(_Drawer())
+    try:
+        return _drawers[0].draw(figure, options)
+    except Exception:
+        drawer = _drawers.pop()
+        ended = drawer.has_ended()
+        drawer.end(1.0)
+        if not (again and ended):
+            raise
+    return _drawn(figure, options, again=False)
 
 
 def printable(figure: go.Figure) -> go.Figure:

@@ -11,6 +11,7 @@ from choreographer.browsers.chromium import Chromium
 
 from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting import pictures
 from mta_viz.exporting.pictures import figure_bytes, printable
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.maps import attention_map
@@ -51,3 +52,33 @@ def test_paper_is_white_and_click_targets_are_gone() -> None:
     copy = printable(drawn)
     assert copy.layout.paper_bgcolor == "white" and drawn.layout.paper_bgcolor == "rgba(0,0,0,0)"
     assert len(copy.data) == len(drawn.data) - 2
+
+
+@pytest.mark.parametrize(("n_ended", "words"), [(1, None), (2, "its process ended")])
+def test_a_browser_that_was_ended_is_replaced_once(monkeypatch, n_ended, words):
+    made: list[object] = []
+
+    class Drawer:
+        def __init__(self):
+            made.append(self)
+
+        def draw(self, figure, options):
+            if len(made) <= n_ended:
+                raise RuntimeError("its process ended")
+            return b"drawn"
+
+        def has_ended(self):
+            return True
+
+        def end(self, seconds):
+            pass
+
+    monkeypatch.setattr(pictures, "_Drawer", Drawer)
+    monkeypatch.setattr(pictures, "_drawers", [])
+    monkeypatch.setattr(pictures, "find_browser", lambda format: "chromium")
+    if words is None:
+        assert pictures.figure_bytes(go.Figure(), "png") == b"drawn"
+    else:
+        with pytest.raises(MtaVizError, match=words):
+            pictures.figure_bytes(go.Figure(), "png")
+    assert len(made) == 2

@@ -58,7 +58,7 @@ def is_here(reader: Reader) -> bool:
 QUIET_SECONDS = 0.4  # work shorter than this shows no progress bar
 Owner = Literal["page", "model", "job"]
 MOST_OWN, MOST_JOBS = 3, 12  # jobs at a time, of a reader and of all
-LOOK_SECONDS, LOST_SECONDS = 1.0, 3.0  # between looks at the connection; for how long it may be gone
+LOOK_SECONDS, LOST_SECONDS = 1.0, 8.0  # between looks at the connection; for how long it may be gone
 
 
 class Work:
@@ -67,7 +67,8 @@ class Work:
     def __init__(self, do: Callable[["Work"], Any], key: Hashable = None, owner: Owner = "page") -> None:
         self.key, self.owner, self.reader = key, owner, current_reader()
         self.stage, self.fraction, self.n_before, self.since = "Starting", 0.0, 0, time.time()
-        self._seen = self._looked = time.monotonic()
+        self._looked = time.monotonic()
+        self._gone_since: float | None = None
         self.error: Exception | None = None
         self._expected: float | None = None
         self._started, self._stopped, self._done = time.monotonic(), threading.Event(), threading.Event()
@@ -101,8 +102,10 @@ class Work:
         if self.owner != "job" and now - self._looked > LOOK_SECONDS:
             self._looked = now
             if is_here(self.reader):
-                self._seen = now
-            elif now - self._seen > LOST_SECONDS:
+                self._gone_since = None
+            elif self._gone_since is None:  # since this look: how long the work was silent before says nothing
+                self._gone_since = now
+            elif now - self._gone_since > LOST_SECONDS:
                 self.stop()
         if self._stopped.is_set():
             raise Cancelled("stopped")

@@ -65,7 +65,8 @@ def choose(
     off = "" if device.type == "cuda" else f"it runs on the {device.type.upper()}"
     reason = off or _looked_at(hooked, patched)
     if not reason and kernels.any:
-        reason = _no_kernels(dtype) or _too_large(config)
+        gradients = "gradients are kept" if torch.is_grad_enabled() else ""
+        reason = gradients or _no_kernels(dtype) or _too_large(config)
     if reason:
         return Backend("slabs", reason)
     return Backend("fused" if kernels.any else "sdpa")
@@ -74,9 +75,7 @@ def choose(
 def _looked_at(hooked: bool, patched: bool) -> str:
     if hooked:
         return "a hook on its maps is listened to"
-    if patched:
-        return "an intervention stands in for a map"
-    return "gradients are kept" if torch.is_grad_enabled() else ""
+    return "an intervention stands in for a map" if patched else ""
 
 
 def _no_kernels(dtype: torch.dtype) -> str:

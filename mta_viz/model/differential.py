@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from mta_viz.checkpoint.types import LAMBDAS
 from mta_viz.config import ModelConfig
-from mta_viz.model import backends, ops
-from mta_viz.model.attention import Attention, QueryKeyValue, Rows
+from mta_viz.model import ops
+from mta_viz.model.attention import Attention, OnRows, QueryKeyValue, Rows
 from mta_viz.model.hooking import HookPoint, listened
-from mta_viz.model.ops import Maps
+from mta_viz.model.ops import Heads, Maps
 from mta_viz.model.stages import Stage
 
 _SPREAD = 0.1 * math.sqrt(3)  # ends of an even distribution of standard deviation 0.1
@@ -48,14 +48,19 @@ class DifferentialAttention(Attention):
         q1, k1, q2, k2 = (getattr(self, name).float() for name in LAMBDAS)
         return (q1 @ k1).exp() - (q2 @ k2).exp() + self.lambda_init
 
-    def backend(self, x: Tensor) -> backends.Backend:
-        """Slabs: no fused kernel subtracts maps."""
-        return backends.Backend("slabs", "it subtracts two softmax maps")
-
     @property
     def has_stage_hooks(self) -> bool:
         """Whether anybody listens to a T x T hook point or to lambda, which is seen once a pass."""
         return super().has_stage_hooks or listened(self.hook_lambda)
+
+    def _attend_fast(self, backend: str, qkv: QueryKeyValue, on_rows: OnRows | None) -> Heads:
+        """Both maps apart by torch's own attention, which wants values no wider than queries."""
+        q, k, v = (part.unflatten(-1, (2, -1)) for part in (qkv.q, qkv.k, qkv.v))
+        q, k = (part.repeat_interleave(2, 3).flatten(2, 3) for part in (q, k))
+        halves = QueryKeyValue(q, k, v.repeat(1, 1, 1, 2, 1).flatten(2, 3))
+        z = super()._attend_fast(backend, halves, on_rows)
+        first, second = z.unflatten(2, (-1, 2, 2)).unbind(3)
+        return (first - self.subtracted_share().to(first.dtype) * second).flatten(-2)
 
     def _stages_with_halo(
         self, qkv: QueryKeyValue, rows: Rows, hooked: bool

@@ -63,6 +63,7 @@ def test_slabs_say_why(change, words):
 def test_gradients_and_a_missing_triton_keep_the_slabs(monkeypatch):
     kernels, seen = CONFIG.kernels(0), {"hooked": False, "patched": False}
     assert choose(CONFIG, kernels, torch.device("cuda"), torch.float32, **seen).reason == "gradients are kept"
+    assert choose(PLAIN, PLAIN.kernels(0), torch.device("cuda"), torch.float32, **seen).name == "sdpa"
     monkeypatch.setattr(backends, "has_triton", lambda: False)
     assert "Triton" in chosen().reason
 

@@ -22,6 +22,7 @@ from mta_viz.checkpoint.types import parameter_count, parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import CheckpointError, ConfigError
 from mta_viz.model.attention import Attention
+from mta_viz.model.backends import Backend
 from mta_viz.model.interventions import PatchHead
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.model.transformer import HookedMTA
@@ -66,6 +67,21 @@ def test_every_hook_and_the_logits_equal_the_float64_reference(
     with torch.no_grad():
         logits = model(torch.tensor([IDS]))[0]
     np.testing.assert_allclose(logits, want["logits"], rtol=0, atol=1e-5 * max(1, abs(want["logits"]).max()))
+
+
+def test_torchs_own_attention_gives_the_slabs_values_and_gradients(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a CUDA device takes while nobody looks at the maps, in training too."""
+    model, runs = case.build().requires_grad_(True), []
+    for backend in ("slabs", "sdpa"):
+        monkeypatch.setattr(Attention, "backend", lambda *_, backend=backend: Backend(backend))
+        model.zero_grad()
+        logits = model(torch.tensor([IDS, IDS[::-1]]))
+        logits.logsumexp(-1).sum().backward()
+        runs.append({"logits": logits.detach()} | {name: p.grad for name, p in model.named_parameters()})
+    for name, want in runs[0].items():
+        torch.testing.assert_close(runs[1][name], want, rtol=1e-4, atol=1e-5 * float(want.abs().max()))
 
 
 def test_no_row_reads_a_later_token(case: Case) -> None:

@@ -25,7 +25,8 @@ ASSETS = ROOT / "assets"
 FOLDERS = sorted(path.parent for path in ASSETS.glob("*/params.json"))
 HISTORIES = [folder for folder in FOLDERS if (folder / HISTORY_FILE).exists()]
 BLOCKS_BYTES = 8_000_000
-NAMES = {"mta": "MTA", "transformer": "Transformer"}
+NAMES = {"mta": "MTA", "transformer": "Transformer", "differential": "DIFF Transformer"}
+RATE = 0.001  # of the tables over N and outputs; those over rates have all
 
 
 def card_of(folder: Path) -> dict:
@@ -42,8 +43,13 @@ def table_rows() -> dict[tuple[str, int], list[str]]:
     return {(model, int(letters)): rest.split(" | ")[:4] for model, letters, rest in rows}
 
 
+def block_cards() -> list[dict]:
+    files = [*ASSETS.glob("cards/blocks-*.json"), *ASSETS.glob("blocks-*/card.json")]
+    return [json.loads(file.read_text("utf-8")) for file in files]
+
+
 def test_there_are_models_of_both_kinds():
-    assert {card_of(folder)["variant"] for folder in FOLDERS} == {"mta", "transformer"} and HISTORIES
+    assert {card_of(folder)["variant"] for folder in FOLDERS} >= {"mta", "transformer"} and HISTORIES
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -90,9 +96,9 @@ def test_the_table_of_single_letters_is_what_the_cards_say():
 
 def test_the_table_of_models_is_what_the_cards_say():
     errors: dict[tuple[str, int], dict[int, float]] = {}
-    for file in [*ASSETS.glob("cards/blocks-*.json"), *ASSETS.glob("blocks-*/card.json")]:
-        card = json.loads(file.read_text("utf-8"))
-        if card["config"]["output"] != "all":
+    for card in block_cards():
+        plain = card["config"]["learning_rate"] == RATE and card["variant"] != "differential"
+        if card["config"]["output"] != "all" or not plain:
             continue
         assert card["evaluation"]["n"] == 1000
         of_seed = errors.setdefault((NAMES[card["variant"]], card["config"]["n_letters"]), {})
@@ -104,6 +110,28 @@ def test_the_table_of_models_is_what_the_cards_say():
         spread = f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
         expected[model] = [*(f"{value:.1f}" for value in values), spread]
     assert table_rows() == expected
+
+
+def test_the_tables_of_rates_are_what_the_cards_say():
+    cards = [card for card in block_cards() if card["config"]["output"] == "all"]
+    cards = [card for card in cards if card["config"]["n_letters"] == 5]
+    twins = [card for card in cards if card["variant"] == "transformer"]
+    expected = {}
+    for rate in {card["config"]["learning_rate"] for card in twins}:
+        of_rate = {card["seed"]: card for card in twins if card["config"]["learning_rate"] == rate}
+        expected[str(rate)] = [
+            f"{100 * of_rate[seed]['evaluation']['error']:.1f}" for seed in sorted(of_rate)
+        ]
+    text = models_text().partition("## Needles")[0]
+    rows = re.findall(r"^\| Transformer \| (0\.\d+) \| (.*) \|$", text, re.M)
+    assert {rate: rest.split(" | ")[:3] for rate, rest in rows} == (expected if len(expected) > 1 else {})
+    found = {}
+    for card in cards:
+        if card["variant"] == "differential":
+            of_choice = card.get("validation", card["evaluation"])  # the shipped card has the test's beside
+            assert of_choice["seed"] == 1_000_000 and of_choice["n"] == 1000
+            found[str(card["config"]["learning_rate"])] = f"{100 * of_choice['error']:.1f}"
+    assert dict(re.findall(r"^\| DIFF Transformer \| (0\.\d+) \| ([\d.]+) \|", text, re.M)) == found
 
 
 @pytest.mark.parametrize("name", ["needle-mta", "blocks-n5-mta"])

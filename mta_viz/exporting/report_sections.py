@@ -47,6 +47,7 @@ from mta_viz.tasks.intervals import median_interval, paired_change_interval
 LISTED, TILES, NAMED = 8, 6, 4  # rows of a table, kernels of a picture, names in a cell
 SMALLEST_P = 0.0001  # what chances measured on 10,000 surrogates bear
 UNNAMED = ("near identity", "no name")  # groups without a shape to look at
+PLAIN = ("transformer", "differential")  # variants without kernels and head mixing
 
 
 @cache
@@ -345,6 +346,8 @@ def _measured(order: Order) -> Effects | Absent:
 
 def matters_section(order: Order) -> Section:
     """What the task loses without each kernel alone, as measured beside the weights."""
+    if order.source.model.config.variant in PLAIN:  # also where heads alone were measured
+        return Section("matters", missing=(texts()["no_kernels"],))
     effects = _measured(order)
     if isinstance(effects, Absent):
         return Section("matters", missing=(texts()["unmeasured"].format(reason=effects.reason),))
@@ -374,6 +377,8 @@ def _nats(effect: Effect) -> str:
 
 def together_section(order: Order) -> Section:
     """How the whole effect of all kernels is shared out among them, as measured beside the weights."""
+    if order.source.model.config.variant in PLAIN:
+        return Section("together", missing=(texts()["no_kernels"],))
     shapley = find_shapley(order.source.model.path)
     if isinstance(shapley, Absent) or order.source.model.plan:
         line = shapley.reason if isinstance(shapley, Absent) else texts()["edited"]

@@ -1,15 +1,21 @@
 """A report holds nothing foreign, its figures can be made again, and what is done is not done twice."""
 
+import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 import mta_viz
+from mta_viz.analysis.cause.effects import FILES, read_effects, write_effects
+from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.exporting import report_sections
 from mta_viz.exporting.provenance import make_again, read
 from mta_viz.exporting.report import Report, report
+from mta_viz.model.interventions import AblateHead
+from mta_viz.version import HOME
 from tests.tiny_models import write_models
 
 HOSTILE = "</script></metadata><script>alert(1)</script>\u202e\x1b[31m & “a” {{ 7 * 7 }} {% raw %}"
@@ -79,15 +85,26 @@ def test_hostile_text_stays_text(models):
     assert "<img src=x onerror=1>" in page.text
 
 
-def test_what_cannot_be_made_says_why_in_a_line(models):
+def test_what_cannot_be_made_says_why_in_a_line(models, tmp_path):
     made = report(models / "no-tokenizer")
     missing = {section.name: section.missing for section in made.sections}
     assert missing["model"] == missing["kernels"] == ()
     assert "no task was named" in missing["task"][0] and "tokenizer" in missing["story"][0]
     assert "has not been measured" in missing["matters"][0]
     assert all("\n" not in line for lines in missing.values() for line in lines)
-    plain = report(models / "tiny-plain", "abc")
-    assert "no key-query kernels" in plain.sections[4].missing[0]
+    shutil.copytree(models / "tiny-plain", tmp_path / "heads")
+    measured = read_effects(HOME / "assets" / "blocks-n5-mta" / "effects.json")
+    heads = tuple(effect for effect in measured.effects if isinstance(effect.plan[0], AblateHead))
+    write_effects(
+        tmp_path / "heads" / FILES["identity"],
+        replace(measured, sha256=sha256(tmp_path / "heads"), effects=heads),
+    )
+    for plain in (report(models / "tiny-plain", "abc"), report(tmp_path / "heads", "abc")):
+        missing = {section.name: section.missing for section in plain.sections}
+        assert all(
+            missing[name] == ("this model has no key-query kernels.",)
+            for name in ("matters", "together", "kernels")
+        )
     nan = report(models / "tiny-nan", "abc")
     assert nan.sections[1].missing and nan.sections[4].tables
 

@@ -174,4 +174,4 @@ def test_a_pooled_difference_says_where_its_peak_is() -> None:
     one = DifferenceMap(2, 1, Stage.PATTERN, pooled.values, 0, 0, 2, pooled=pooled, before=Stage.SOFTMAX)
     figure = difference_map(one, TOKENS, limit=1.0)
     assert "largest change %{customdata[0]:+.4g} (weight) at" in targets(figure)[0].hovertemplate
-    assert "after minus before the last head mixing (weight) · 2 x 2 blocks" in words(figure)
+    assert "after minus before the last mixing or subtraction (weight) · 2 x 2 blocks" in words(figure)

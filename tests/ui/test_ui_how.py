@@ -5,6 +5,7 @@ from html import unescape
 
 import numpy as np
 import pytest
+import torch
 
 from mta_viz import capture, load
 from mta_viz.analysis.attention.decomposition import chain, decompose
@@ -12,7 +13,10 @@ from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
 from mta_viz.analysis.cause.direct_effect import direct_effect
 from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.checkpoint.native import write_native
+from mta_viz.config import ModelConfig
 from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.ui.how.view import PLAY, STEPS, from_text, to_text
 from mta_viz.ui.shell.show import OnPage
@@ -71,6 +75,25 @@ def test_steps_that_a_layer_lacks_say_so_and_are_passed_over(open_app):
     assert "L0 mixes no heads" in sentence(app) and not charts(app)
     app.button(key="step.path.q").click().run()
     assert view_of(app).get("step", "score") == "score"
+
+
+def test_a_difference_of_two_softmax_maps_says_both(open_app, tmp_path, monkeypatch):
+    sizes = {"n_heads": 2, "n_kv_heads": 2, "d_head": 8, "d_mlp": 16, "vocab_size": 32, "n_ctx": 64}
+    config = ModelConfig(d_model=16, n_layers=1, tied=True, differential=True, **sizes)
+    weights = HookedMTA(config).state_dict()
+    write_native(
+        tmp_path / "diff", config, weights, tokenizer_name="char", tokenizer_path=None, dtype=torch.float32
+    )
+    trace = capture(load(tmp_path / "diff"), "abcdab")
+    first, second, final = (
+        weight_text(float(trace.map(0, stage, 1)[5, 3]))
+        for stage in (Stage.SOFTMAX, Stage.SOFTMAX_2, Stage.PATTERN)
+    )
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(tmp_path))
+    app = open_app("diff", "abcdab", PAGE, {"step": "softmax"}, layer=0, head=1, query=5, key=3)
+    fine(app)
+    assert f"becomes {first}" in sentence(app)
+    assert f"gives {second}" in sentence(app) and f"leaves {final}." in sentence(app)
 
 
 def test_a_cell_of_the_future_is_no_error_and_another_row_adds_nothing(open_app):

@@ -195,7 +195,7 @@ STEPS = {
     Stage.KQ: "the key-query conv",
     Stage.MIX: "head mixing",
     Stage.SOFTMAX_KQ: "the 2nd key-query conv",
-    Stage.PATTERN: "the last head mixing",
+    Stage.PATTERN: "the last mixing or subtraction",
 }
 
 

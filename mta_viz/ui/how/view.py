@@ -262,7 +262,8 @@ def _draw_step(cell: Cell, step: str, stage: Stage) -> None:
             stages = tuple(each.value.key for each in (why.stage_before or stage, stage))
             spec = Row(**at.place, stages=stages, first_token=cell.page.first_token)
             name = "softmax alone" if why.rival is None else name
-        _say(at.words | _facts(at, why), name)
+        rest = _subtracted(at) if step == "softmax" and cell.page.model.config.differential else {}
+        _say(at.words | _facts(at, why) | rest, name, *(["subtracted"] if rest else []))
     figure = draw(cell.source, spec)
     chart(figure.figure, f"{spec.name}.{step}", alt=figure.caption, stretch=True)
     save_line(figure, _chain_words(cell, stage), LINE)
@@ -282,6 +283,14 @@ def _facts(cell: Cell, why: made.Decomposition) -> dict[str, str]:
         if why.rival is not None and why.margin is not None:
             facts |= {"margin": score_text(why.margin), "rival": cell.token(why.rival)}
     return facts
+
+
+def _subtracted(cell: Cell) -> dict[str, str]:
+    """The second softmax of a DIFF Transformer's head and what is left of the first."""
+    why = cell.why(Stage.PATTERN)
+    second = why.terms[1]
+    numbers = {"second": weight_text(second.source), "final": weight_text(why.value)}
+    return numbers | {"share": score_text(-second.weight)}
 
 
 def _say_answer(cell: Cell) -> SourceCells:

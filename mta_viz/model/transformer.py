@@ -1,14 +1,11 @@
 """The hooked model: embedding, blocks, unembedding, with TransformerLens hook names.
 
-Owns the residual stream; attention.py owns what happens inside a layer's attention. Owns too what
-TransformerLens's `ActivationCache` asks of a model and its cache beside hooks, under its names: sums are
-exact, directions of tokens have the final norm's gain in them, which is not folded into the weights. Differs
-from TransformerLens in one name: `hook_attn_scores` is taken before the mask (theirs: after it).
+Owns the residual stream; attention.py owns what happens inside a layer's attention, lens.py TransformerLens's
+other names. Differs from TransformerLens in one name of a hook: `hook_attn_scores` is taken before the mask
+(theirs: after it).
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,138 +21,11 @@ from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
 from mta_viz.model.differential import DifferentialAttention
 from mta_viz.model.hooking import HookedRootModule, HookPoint, hooked, listened, some_of, weights_of
+from mta_viz.model.lens import LensNames, check_options, returned
 from mta_viz.model.ops import Resid
 from mta_viz.model.plans import Plan
 from mta_viz.model.turns import TurnLock, pause
 from mta_viz.tokenizers.base import Tokenizer
-
-
-@dataclass(frozen=True)
-class LensConfig:
-    """The model's sizes under TransformerLens's names."""
-
-    n_layers: int
-    n_heads: int
-    n_key_value_heads: int
-    d_model: int
-    d_head: int
-    d_mlp: int
-    d_vocab: int
-    n_ctx: int
-    device: torch.device
-    dtype: torch.dtype
-    normalization_type: str = "RMS"
-    act_fn: str = "silu"
-    gated_mlp: bool = True
-    attn_only: bool = False
-    positional_embedding_type: str = "rotary"
-
-
-_SCALE = re.compile(r"(blocks\.\d+\.)?(ln1|ln2|ln_final)\.hook_scale")
-_BY_PART = re.compile(r"(blocks\.\d+)\.(attn\.hook_result|mlp\.hook_post)")
-
-
-class LensCache(dict[str, Tensor]):
-    """Activations by hook name, and on demand what follows from them and has no hook point of its own.
-
-    That is `hook_scale` of each norm, `attn.hook_result` (what each head adds) and `mlp.hook_post` (neurons);
-    they are not among the keys.
-    """
-
-    def __init__(self, cache: dict[str, Tensor], model: Any) -> None:
-        super().__init__(cache)
-        self.model = model
-
-    def get(self, name: Any, default: Any = None) -> Any:
-        """As of any dict; what follows is there."""
-        try:
-            return self[name]
-        except KeyError:
-            return default
-
-    def __missing__(self, name: Any) -> Tensor:
-        text = name if isinstance(name, str) else ""
-        with torch.no_grad():
-            if match := _SCALE.fullmatch(text):
-                return self._scale(match[1] or "", match[2])
-            if match := _BY_PART.fullmatch(text):
-                return self._by_part(match[1], match[2])
-        raise KeyError(name)
-
-    def _scale(self, place: str, norm: str) -> Tensor:
-        """What a norm divides by, [..., 1]."""
-        last = f"blocks.{self.model.config.n_layers - 1}.hook_resid_post"
-        resid = {"ln1": f"{place}hook_resid_pre", "ln2": f"{place}hook_resid_mid", "ln_final": last}
-        x = self[resid[norm]]
-        return (x.float().pow(2).mean(-1, keepdim=True) + self.model.config.norm_eps).sqrt().to(x.dtype)
-
-    def _by_part(self, place: str, part: str) -> Tensor:
-        """What each head adds, [..., head, d_model], or the neurons, [..., d_mlp]."""
-        by_head = part.startswith("attn")
-        source = self[f"{place}.attn.hook_z_gated" if by_head else f"{place}.ln2.hook_normalized"]
-        block = self.model.get_submodule(place)
-        if by_head:
-            return torch.einsum("...hd,hdm->...hm", source, block.attn.output_by_head)
-        return block.mlp.neurons((source * block.ln2.weight * block.ln2.factor).to(source.dtype))
-
-
-class LensNames:
-    """A base of `HookedMTA`, which has the attributes that are read here."""
-
-    config: ModelConfig
-    embed: Any
-    unembed: Any
-    blocks: Any
-    ln_final: Any
-    tokenizer: Any
-
-    def run_with_cache(self, *arguments: Any, **options: Any) -> tuple[Any, LensCache]:
-        """As `HookedRootModule` has it; the cache gives what follows from it as well."""
-        output, cache = super().run_with_cache(*arguments, **options)  # type: ignore[misc]
-        return output, LensCache(cache, self)
-
-    @property
-    def cfg(self) -> LensConfig:
-        """Sizes and settings."""
-        own, weight = self.config, self.embed.weight
-        heads = own.n_heads, own.n_kv_heads
-        sizes = own.d_model, own.d_head, own.d_mlp, own.vocab_size, own.n_ctx
-        return LensConfig(own.n_layers, *heads, *sizes, weight.device, weight.dtype)
-
-    @property
-    def W_U(self) -> Float[Tensor, "d_model vocab"]:
-        """The unembedding; of a tied model the embedding."""
-        return (self.embed if self.unembed is None else self.unembed).weight.T
-
-    @property
-    def b_U(self) -> Float[Tensor, " vocab"]:
-        """The unembedding has no bias."""
-        return torch.zeros(self.config.vocab_size, dtype=self.W_U.dtype, device=self.W_U.device)
-
-    def to_single_token(self, text: str) -> int:
-        """The id of a text that is one token. Raises PromptError for any other."""
-        if self.tokenizer is None:
-            raise PromptError("this model came without its tokenizer; give ids")
-        ids = [token for token in self.tokenizer.encode(text).ids if token != self.tokenizer.bos_id]
-        if len(ids) != 1:
-            raise PromptError(f"{text!r} is {len(ids)} tokens here; expected one, or give its id")
-        return ids[0]
-
-    def tokens_to_residual_directions(self, tokens: Any) -> Float[Tensor, "*axes d_model"]:
-        """What the normed residual stream is multiplied by for the logits of `tokens`: a text, id or ids."""
-        ids = self.to_single_token(tokens) if isinstance(tokens, str) else tokens
-        return self.W_U.T[torch.as_tensor(ids, device=self.W_U.device)] * self.ln_final.weight
-
-    def accumulated_bias(
-        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
-    ) -> Float[Tensor, " d_model"]:
-        """What the biases of the layers before `layer` add, with its attention's where `mlp_input`."""
-        attended = [block.attn.wo.bias for block in [*self.blocks][: layer + mlp_input]]
-        wide = [block.mlp.w2.bias for block in [*self.blocks][:layer]] if include_mlp_biases else []
-        none = torch.zeros(
-            self.config.d_model, dtype=self.embed.weight.dtype, device=self.embed.weight.device
-        )
-        return sum((bias.to(none.device) for bias in (*attended, *wide) if bias is not None), none)
 
 
 class RMSNorm(nn.Module):
@@ -294,12 +164,18 @@ class HookedMTA(LensNames, HookedRootModule):  # type: ignore[valid-type, misc] 
         super().__setstate__(state)
         self.lock = TurnLock()
 
-    def forward(self, tokens: object) -> Float[Tensor, "batch position vocab"]:
-        """Logits of every position of `tokens`, ids [batch, position]. PromptError for anything else."""
-        resid = self.embedded(checked_ids(tokens, self.config.vocab_size))
+    def forward(self, tokens: object, return_type: str | None = "logits", **options: Any) -> Any:
+        """Logits [batch, position, vocab] of `tokens`: a text, or ids [batch, position].
+
+        `return_type`: "loss" is the mean over next tokens in nats, "both" is (logits, loss), None nothing.
+        PromptError for what is neither text nor ids, and for other options of TransformerLens.
+        """
+        check_options(return_type, options)
+        ids = self.to_tokens(tokens) if isinstance(tokens, str) else tokens
+        resid = self.embedded(ids := checked_ids(ids, self.config.vocab_size))
         for block in self.blocks:
             resid = block(resid)
-        return self.logits(resid)
+        return returned(self.logits(resid), ids, return_type)
 
     def embedded(self, tokens: Int[Tensor, "batch position"]) -> Resid:
         """What enters the first layer."""
@@ -329,10 +205,6 @@ class HookedMTA(LensNames, HookedRootModule):  # type: ignore[valid-type, misc] 
 def checked_ids(tokens: object, vocab_size: int) -> Int[Tensor, "batch position"]:
     """Ids as the model takes them. Raises PromptError saying what came instead."""
     expected = "expected ids as a tensor of whole numbers [batch, position]"
-    if isinstance(tokens, str):
-        raise PromptError(
-            f"a text came; {expected}: model.tokenizer.encode(text).ids, or capture(model, text)"
-        )
     if not isinstance(tokens, Tensor):
         raise PromptError(f"{type(tokens).__name__} came; {expected}: torch.tensor([ids])")
     if tokens.dtype not in (torch.int64, torch.int32):

@@ -12,6 +12,7 @@ from transformer_lens import ActivationCache
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.tokenizers.builtin import CharTokenizer
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])
 PLAIN = ModelConfig(
@@ -112,7 +113,7 @@ def test_what_follows_is_computed_and_listed_nowhere(model):
 @pytest.mark.parametrize(
     "tokens, words",
     [
-        ("text", r"a text came.*capture\(model, text\)"),
+        ("text", "came without its tokenizer; give ids"),
         ([[1, 2]], r"list came.*torch\.tensor"),
         (None, "NoneType came"),
         (torch.tensor([1, 2]), r"shape \[2\] came.*ids\[None\]"),
@@ -129,6 +130,43 @@ def test_what_are_no_ids_is_said_in_one_line(tokens, words):
     with pytest.raises(PromptError, match=words) as error:
         made(PLAIN)(tokens)
     assert "\n" not in str(error.value)
+
+
+def test_a_text_runs_and_what_comes_back_is_chosen():
+    model = made(replace(PLAIN, vocab_size=32))
+    model.tokenizer = CharTokenizer()
+    text = "abcab"
+    ids = model.to_tokens(text)
+    logits, loss = model(text, return_type="both")
+    close(logits, model(ids))
+    close(loss, -logits[0, :-1].log_softmax(-1)[range(ids.shape[1] - 1), ids[0, 1:]].mean())
+    assert model(text, return_type="loss") == loss and model(text, return_type=None) is None
+    assert model.to_str_tokens(text) == model.to_str_tokens(ids) and model.to_string(ids[0, 1:]) == text
+    assert model.run_with_cache(text, return_type="loss")[0] == loss and model.W_E is model.embed.weight
+
+
+@pytest.mark.parametrize(
+    "ask, words",
+    [
+        (lambda model: model(IDS, stop_at_layer=1), "stop_at_layer: the model takes a text or ids"),
+        (lambda model: model(IDS, return_type="logit"), "return_type 'logit'; expected one of 'logits'"),
+        (lambda model: model(IDS[:, :1], return_type="loss"), "one token has no next one"),
+        (lambda model: model.to_tokens("a"), "without its tokenizer"),
+        (
+            lambda model: model.generate("a"),
+            r"no generate .*: .*generate\(model, text, n\)",
+        ),
+        (lambda model: model.W_Q, "blocks"),
+    ],
+)
+def test_what_transformer_lens_has_beside_is_an_error_of_ours(ask, words):
+    model = made(PLAIN)
+    with pytest.raises(MtaVizError, match=words):
+        ask(model)
+    assert not hasattr(model, "generate") and not hasattr(model, "nothing")
+    _, cache = model.run_with_cache(IDS)
+    with pytest.raises(AttributeError, match=r"no decompose_resid; transformer_lens\.ActivationCache"):
+        cache.decompose_resid()
 
 
 def by_torch(model: HookedMTA) -> HookedMTA:

@@ -80,6 +80,26 @@ def test_the_command_starts_the_installed_app(wheel, tmp_path):
     assert done.stdout.splitlines()[0].endswith(f"True {app}") and f"'run', '{app}'" in done.stdout
 
 
+def test_an_installed_figure_is_made_again_from_its_file(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site-packages")
+    model = str(ASSETS / "blocks-n5-mta")
+    code = (
+        "import mta_viz, sys; from mta_viz.cli import main\n"
+        "assert mta_viz.__file__.startswith(sys.argv[2])\n"
+        "figure = mta_viz.figure('kernel-taps', mta_viz.load(sys.argv[1]), layer=2, head=0)\n"
+        "mta_viz.export(figure, 'kernel.html')\n"
+        "sys.exit(main(['figure', '--from', 'kernel.html', sys.argv[1], '--out', 'again.html']))"
+    )
+    environ = os.environ | {"PYTHONPATH": str(tmp_path / "site-packages")}
+    words = [sys.executable, "-c", code, model, str(tmp_path)]
+    subprocess.run(words, cwd=tmp_path, env=environ, check=True, capture_output=True)
+    first, again = (
+        re.sub(rb"20\d\d-\d\d-\d\dT[\d:.]+|[\da-f-]{36}", b"", (tmp_path / name).read_bytes())
+        for name in ("kernel.html", "again.html")
+    )
+    assert first == again
+
+
 def test_in_the_project_the_app_is_that_of_the_project():
     assert (HOME, APP, TESTED) == (ROOT, ROOT / "app.py", ROOT / "requirements.txt")
 

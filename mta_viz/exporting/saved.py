@@ -215,7 +215,7 @@ def one_pdf(pages: Sequence[tuple[str, bytes]], origin: str) -> bytes:
 
 
 def export(
-    figure: go.Figure,
+    figure: go.Figure | Drawn,
     path: Path | str,
     *,
     size: SizeName = "screen",
@@ -224,6 +224,8 @@ def export(
     force: bool = False,
 ) -> Path:
     """Write a figure to `path`, whose suffix is the format: .png, .svg, .pdf or .html; returns the path.
+
+    One by `mta_viz.figure` has in it where it is from: `mta_viz figure --from` makes it again.
 
     `size`: "screen" (as drawn), "column" (84 mm), "page" (174 mm) or "slide" (254 mm); letters stay readable
     and the plot gives way. `colours`: "colour" or "greys", which keep the sign. `dpi` is of a .png.
@@ -244,9 +246,12 @@ def export(
         raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
     if not path.parent.is_dir():
         raise MtaVizError(f"the folder {path.parent} does not exist; create it first")
-    made = laid_out(figure, Choices(size, colours, dpi))
-    content = figure_bytes(made.figure, format, dpi / SCREEN_DPI, size=made.scale)
-    write(path, content)
+    choices = Choices(size, colours, dpi)
+    if isinstance(figure, Drawn):
+        write(path, picture(saved(figure), format, choices))
+        return path
+    made = laid_out(figure, choices)
+    write(path, figure_bytes(made.figure, format, dpi / SCREEN_DPI, size=made.scale))
     return path
 
 

@@ -142,6 +142,14 @@ def kernel_entries(config: ModelConfig) -> dict[str, Entry]:
     return {name: entry for name, entry in file_entries(config).items() if name.endswith(KERNELS)}
 
 
+SWITCHES = {
+    **dict.fromkeys(LAMBDAS, "differential"),
+    **{"mta_kernel": "use_mta", "mta_kernel_after_sm": "after_sm_query_kernel_size", "gate": "add_gating"},
+    **{"wpsm": "pre_sm_linear_head", "wposm": "post_sm_linear_head", "head_kernel": "head_kernel_size"},
+    "subln": "group_norm",
+}
+
+
 def tensor_problems(
     config: ModelConfig,
     weights: StoredWeights,
@@ -161,19 +169,38 @@ def tensor_problems(
     if there and expected and absent == expected:
         own, wanted = (f"{len(names):,} tensors ({next(iter(names))}, ...)" for names in (there, expected))
         return [f"it holds {own}, and none of the {wanted} of {words.settings}; give that model's file"]
-    unknown = [
-        f"{key} {list(tensor.shape)} is a tensor the model of {words.settings} does not have; "
-        f"remove it, or correct {words.settings}"
-        for key, tensor in stored.items()
-        if key not in expected
-    ]
     present = {key: stored[key] for key in expected if key in stored}
     return [
         *first_problems(_missing(config, absent, there, words), "missing tensors"),
-        *first_problems(unknown, "tensors the model does not have"),
+        *first_problems(_unknown(expected, stored, words), "tensors the model does not have"),
         *first_problems(list(dict.fromkeys(weights.unreadable.values())), "tensors of no use"),
         *first_problems(_misfits(expected, present), "tensors that do not fit"),
     ]
+
+
+def _unknown(
+    expected: Mapping[str, Shape], stored: Mapping[str, StoredTensor], words: FileWords
+) -> list[str]:
+    """One line per tensor that is too many, and one for all of an option that is off in the settings."""
+    problems, off = list[str](), dict[str, list[str]]()
+    on = {SWITCHES.get(_own_name(key)) for key in expected}
+    for key in (key for key in stored if key not in expected):
+        switch = SWITCHES.get(_own_name(key))
+        if switch and switch not in on:
+            off.setdefault(switch, []).append(key)
+            continue
+        known = f"{key} {list(stored[key].shape)} is a tensor the model of {words.settings} does not have"
+        problems.append(f"{known}; remove it, or correct {words.settings}")
+    return problems + [
+        f"{min(keys)}{f' and {len(keys) - 1} more are' if keys[1:] else ' is'} of the option {switch}, which "
+        f"is off in {words.settings}; set it there as the model was trained"
+        for switch, keys in off.items()
+    ]
+
+
+def _own_name(key: str) -> str:
+    """`mta_kernel` of `layers.3.attention.mta_kernel`."""
+    return key.partition(".attention.")[2].partition(".")[0]
 
 
 def _missing(

@@ -4,10 +4,11 @@ Also which two runs a page of the version before showed, by its address.
 """
 
 import json
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
+from mta_viz.analysis.attention.changes import DifferenceMap, subtract
 from mta_viz.analysis.attention.heads import largest_key
 from mta_viz.analysis.attention.maps import AttentionMap, head_maps, round_up, shared_limit
 from mta_viz.analysis.attention.spans import Span, needle_spans
@@ -17,7 +18,7 @@ from mta_viz.analysis.compare.maps import ComparedMap, agreement, compared_map, 
 from mta_viz.analysis.compare.pairs import same_weights
 from mta_viz.checkpoint.locate import locate
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.figures.attention.maps import stage_of
+from mta_viz.figures.attention.maps import HeadMap, Range, stage_of
 from mta_viz.figures.base import NamedFigure, Source, beside, named
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.maps import SMALL, attention_map, difference_caption, difference_map
@@ -113,43 +114,60 @@ class MapBeside(ScaledMap):
         return source.remember(make, self.name, self.layer, self.head, self.stage, *key)
 
     def draw(self, source: Source, result: MapOnScale) -> Figure:
-        """The map, or the difference in its own colours; a cell and spans beyond its tokens are left out."""
-        n = result.map.values.shape[1] * result.map.block
+        """The map, or the difference in its own colours."""
         own = result.tokens.pieces == source.trace.tokens.pieces
-        inside = self.query is not None and self.key is not None and max(self.query, self.key) < n
         look: dict[str, Any] = {
             "limit": result.limit,
             "numbering_from": source.numbering,
             "size": (MAP_PX, MAP_PX),
-            "selected": (self.query, self.key) if inside else None,
-            "spans": tuple(span for span in self.spans if span.stop <= n) if own else (),
+            "selected": None if self.query is None or self.key is None else (self.query, self.key),
+            "spans": self.spans if own else (),
         }
-        if isinstance(result.map, ComparedMap):
+        if isinstance(result.map, DifferenceMap):
             return type(self).picture_of_difference(result.map, result.tokens, **look)
         return attention_map(result.map, result.tokens, look=SMALL, **look)
 
 
 @named("edited-map")
 class EditedMaps(MapBeside):
-    """A head's map in the original run, in the edited run beside it, or the second less the first."""
+    """A head's map in the original run, in the edited run beside it, or the second less the first.
+
+    Whole, or exactly in some `queries` and `keys`.
+    """
 
     picture_of_difference = staticmethod(difference_map)
     side: Literal["original", "edited", "difference"]
+    queries: Range | None = None
+    keys: Range | None = None
 
     def result(self, source: Source) -> MapOnScale:
-        """Raises PromptError for a head or stage that is not there."""
-        before, after, stage = source.trace, source.other.trace, self.stage_in(source)
-        tokens = before.tokens
+        """Raises PromptError for a head, a stage or a part that is not there."""
+        stage, tokens = self.stage_in(source), source.trace.tokens
+        original, edited = self._maps(source, stage)
         if self.side == "difference":
-            change = self.kept(source, lambda: self.less(after, before, self.place, stage))
+            change = subtract(edited, original) if edited.block == 1 else self._pooled(source, stage)
             limit = shared_limit([change], self.first_token)
             moved = bool(change.values.any())
             words = difference_caption(change, limit) if moved else "No cell of this map changed."
             return MapOnScale(change, tokens, limit, words)
-        maps = [self.whole(source, run, self.place, stage) for run in (before, after)]
-        limit = shared_limit(maps, self.first_token)
-        words = f"One scale for both, to {limit_text(limit)}."
-        return MapOnScale(maps[self.side == "edited"], tokens, limit, words)
+        limit = shared_limit([original, edited], self.first_token)
+        shown = edited if self.side == "edited" else original
+        return MapOnScale(shown, tokens, limit, f"One scale for both, to {limit_text(limit)}.")
+
+    def _maps(self, source: Source, stage: Stage) -> Iterator[AttentionMap]:
+        part = HeadMap(*self.place, self.stage, queries=self.queries, keys=self.keys)
+        if part.part(source) is None:
+            runs = source.trace, source.other.trace
+            return (self.whole(source, run, self.place, stage) for run in runs)
+        return (part.exact(run, stage) for run in (source, source.other))
+
+    def _pooled(self, source: Source, stage: Stage) -> DifferenceMap:
+        runs = source.other.trace, source.trace
+        return self.kept(source, lambda: self.less(*runs, self.place, stage))
+
+    def cropped(self, queries: Range | None, keys: Range | None) -> "EditedMaps":
+        """The exact map of some tokens."""
+        return replace(self, queries=queries or self.queries, keys=keys or self.keys)
 
 
 @named("compared-map")

@@ -118,7 +118,8 @@ def sweep_map(
 ) -> go.Figure:
     """A change for each head: brown where the answer loses, green where it gains.
 
-    `hover`: more lines for a head's hover. `unsure`: heads whose interval covers 0, drawn with a dot.
+    `hover`: more lines for a head's hover. `unsure`: heads whose interval covers 0, drawn with a dot and a
+    pale number.
     Heads that are NaN are hatched. The rest, and clicks, as in `value_map`.
     """
     score = Score("sweep", title, unit, "", Stage.PATTERN)
@@ -129,6 +130,8 @@ def sweep_map(
             f"{text}<br>{hover[place]}" if (place := (layer, head)) in hover else text
             for (layer, head), text in zip(places, figure.data[-1].text, strict=True)
         ]
+    for layer, head in unsure:
+        figure.data[0].text[layer][head] = theme.pale(figure.data[0].text[layer][head])
     if unsure:  # in the corner of a cell, where no number stands
         marker = {"size": 5, "color": theme.INK}
         x, y = [head + 0.36 for _, head in unsure], [layer - 0.3 for layer, _ in unsure]

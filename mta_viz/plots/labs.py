@@ -160,7 +160,7 @@ def interaction_map(
     unsure = [(layer, head) for layer, head in np.argwhere(covers.numpy()).tolist()]
     return sweep_map(
         score.name,
-        mean.round(3) + 0.0,  # no -0.0
+        mean,
         unit=score.unit,
         limit=shared_interaction_limit([test], measure) if limit is None else limit,
         hover={place: _hover(score, effects, test, there, place) for place in np.ndindex(mean.shape)},

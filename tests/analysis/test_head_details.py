@@ -130,9 +130,9 @@ def test_cross_sections_of_what_is_not_there(trace: Trace) -> None:
 def test_the_largest_of_a_cross_section() -> None:
     made = planted([{Stage.RAW: heads(HAND, HAND), Stage.SOFTMAX: heads(HAND, HAND) * 2}])
     row = query_row(made, 0, 0, 1)
-    assert row.largest("score") == 4 and row.largest("score", first_token=False) == 1
-    assert row.largest("weight") == 8
-    assert query_row(made, 0, 0, 0).largest("score", first_token=False) == 5  # there is no other token
+    assert row.largest(Stage.RAW) == 4 and row.largest(Stage.RAW, first_token=False) == 1
+    assert row.largest(Stage.SOFTMAX) == 8
+    assert query_row(made, 0, 0, 0).largest(Stage.RAW, first_token=False) == 5  # there is no other token
 
 
 @pytest.mark.parametrize("cells", [2, 4, 24])

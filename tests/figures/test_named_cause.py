@@ -138,6 +138,11 @@ def test_both_runs_are_on_one_scale_and_the_difference_is_theirs(trace, edited):
     assert torch.allclose(made["difference"].result.map.values, maps[1].values - maps[0].values)
     assert made["original"].table == maps[0].table(trace.tokens)
     assert "edited − original" in made["difference"].figure.layout.annotations[-1].text
+    part = {"queries": (5, 9), "keys": (2, 7)}
+    seen = figure("edited-map", trace, beside=edited, **HEAD, stage="kq", side="difference", **part)
+    whole = made["difference"].result.map.values
+    assert torch.allclose(seen.result.map.values, whole[5:9, 2:7], atol=1e-5)
+    assert seen.figure.layout.yaxis.range == (8.5, 4.5)
     nothing = figure("edited-map", trace, beside=trace, **HEAD, stage="kq", side="difference")
     assert nothing.caption == "No cell of this map changed."
 

@@ -16,7 +16,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.heads import head_tiles, score_map, value_text
-from mta_viz.plots.attention.stages import MAX_BARS, section_bars, section_limits
+from mta_viz.plots.attention.stages import MAX_BARS, Ends, section_bars, section_ends
 from mta_viz.plots.attention.tokens import depth_names, lens_lines, lens_tokens
 from mta_viz.plots.parts import OTHERS
 from mta_viz.tokenizers.base import Tokens
@@ -35,6 +35,10 @@ def section(**stages: list[float]) -> CrossSection:
 BOTH = section(RAW=[9.0, -2.0, 1.0], KQ=[1.0, 4.0, math.nan], SOFTMAX=[0.5, 0.25, 0.25])
 
 
+def up_to(score: float) -> dict[Stage, Ends]:
+    return {stage: (-score, score) if stage.value.unit == "score" else (0.0, 1.0) for stage in Stage}
+
+
 def targets(figure: go.Figure) -> list[go.Scatter]:
     return [trace for trace in figure.data if trace.meta == cells.TARGETS]
 
@@ -44,7 +48,7 @@ def bars(figure: go.Figure) -> list[go.Bar]:
 
 
 def test_stages_are_rows_over_one_token_axis() -> None:
-    figure = section_bars(BOTH, tokens(3), limits={"score": 10.0, "weight": 1.0})
+    figure = section_bars(BOTH, tokens(3), ends=up_to(10.0))
     found = bars(figure)
     assert [bar.yaxis for bar in found] == ["y", "y2", "y3"] and {bar.xaxis for bar in found} == {"x"}
     assert found[0].y.tolist() == [9, -2, 1] and found[1].y.tolist() == [1, 4, 0]
@@ -54,19 +58,26 @@ def test_stages_are_rows_over_one_token_axis() -> None:
     assert figure.layout.xaxis.labelalias["2"] == '2 "&lt;"'
 
 
-def test_units_share_a_range_and_only_signed_ones_go_below_zero() -> None:
-    layout = section_bars(BOTH, tokens(3), limits={"score": 10.0, "weight": 0.5}).layout
-    assert layout.yaxis.range == layout.yaxis2.range == (-10.8, 10.8)  # kq has no negative bar, raw has
-    assert layout.yaxis3.range == (0, 0.54)
+def test_a_stage_has_its_own_scale_and_only_signed_ones_go_below_zero() -> None:
+    own = section_ends(BOTH)
+    assert own == {Stage.RAW: (-10.0, 10.0), Stage.KQ: (0.0, 5.0), Stage.SOFTMAX: (0.0, 0.5)}
+    layout = section_bars(BOTH, tokens(3), ends=own).layout
+    ranges = layout.yaxis.range, layout.yaxis2.range, layout.yaxis3.range
+    assert ranges == ((-10.8, 10.8), (0, 5.4), (0, 0.54))
+
+
+def test_stages_of_a_unit_share_a_scale_where_they_are_compared() -> None:
+    ends = section_ends(BOTH, shared=True)
+    assert ends == {Stage.RAW: (-10.0, 10.0), Stage.KQ: (-10.0, 10.0), Stage.SOFTMAX: (0.0, 0.5)}
 
 
 def test_limits_hold_all_bars_or_all_but_the_first() -> None:
-    assert section_limits(BOTH) == {"score": 10.0, "weight": 0.5}
-    assert section_limits(BOTH, first_token=False) == {"score": 5.0, "weight": 0.5}  # of 4 and 0.25
+    assert section_ends(BOTH, first_token=False, shared=True)[Stage.RAW] == (-5.0, 5.0)  # of 4
+    assert section_ends(BOTH, first_token=False)[Stage.RAW] == (-2.0, 2.0)
 
 
 def test_bars_beyond_the_limit_have_a_triangle_and_nan_a_cross() -> None:
-    figure = section_bars(BOTH, tokens(3), limits={"score": 1.5, "weight": 1.0})
+    figure = section_bars(BOTH, tokens(3), ends=up_to(1.5))
     scatters = [trace for trace in figure.data if isinstance(trace, go.Scatter) and trace.meta is None]
     marks = {(t.yaxis, t.marker.symbol): t.x.tolist() for t in scatters if t.marker.symbol is not None}
     assert marks == {
@@ -76,7 +87,7 @@ def test_bars_beyond_the_limit_have_a_triangle_and_nan_a_cross() -> None:
 
 def test_every_token_of_every_stage_takes_clicks() -> None:
     shifted = replace(BOTH, along="queries", start=5, position=5)
-    seen = targets(section_bars(shifted, tokens(9), limits={"score": 1.5, "weight": 1.0}))
+    seen = targets(section_bars(shifted, tokens(9), ends=up_to(1.5)))
     assert [one.x.tolist() for one in seen] == [[5, 6, 7]] * 3
     assert seen[0].customdata.tolist() == [9, -2, 1]
     assert seen[2].hovertemplate.startswith("query %{x}<br>softmax: %{customdata:.4g} (weight)")
@@ -84,9 +95,7 @@ def test_every_token_of_every_stage_takes_clicks() -> None:
 
 def test_long_rows_are_outlines_with_the_same_heights() -> None:
     values = torch.linspace(-1, 1, MAX_BARS + 1)
-    figure = section_bars(
-        section(RAW=values.tolist()), tokens(MAX_BARS + 1), limits={"score": 1.0, "weight": 1.0}
-    )
+    figure = section_bars(section(RAW=values.tolist()), tokens(MAX_BARS + 1), ends=up_to(1.0))
     up, down = [t for t in figure.data if t.type == "scatter" and t.fill == "tozeroy"]
     np.testing.assert_allclose(up.y[1:-1] + down.y[1:-1], values.numpy(), atol=1e-6)
     assert (up.x[0], up.x[-1]) == (-0.5, MAX_BARS + 0.5) and not bars(figure)
@@ -95,7 +104,7 @@ def test_long_rows_are_outlines_with_the_same_heights() -> None:
 
 def test_the_longest_rows_stay_under_two_megabytes() -> None:
     rows = {stage.name: torch.randn(4096).tolist() for stage in Stage}
-    figure = section_bars(section(**rows), tokens(4096), limits={"score": 1.0, "weight": 1.0}, selected=7)
+    figure = section_bars(section(**rows), tokens(4096), ends=up_to(1.0), selected=7)
     assert len(figure.to_json()) < 2_000_000
     assert {shape.x0 for shape in figure.layout.shapes} == {7} and 7 in figure.layout.xaxis2.tickvals
 
@@ -246,7 +255,7 @@ def test_the_most_probable_tokens_of_every_depth() -> None:
 
 def test_spans_are_outlined_over_the_bars_with_their_letters() -> None:
     spans = (Span("first", "A", 0, 2), Span("gone", "B", 5, 7))
-    figure = section_bars(BOTH, tokens(3), limits={"score": 10.0, "weight": 1.0}, spans=spans)
+    figure = section_bars(BOTH, tokens(3), ends=up_to(10.0), spans=spans)
     frames = [shape for shape in figure.layout.shapes if shape.type == "rect" and shape.line.width == 1]
     assert [(frame.x0, frame.x1, frame.line.color) for frame in frames] == [(-0.5, 1.5, OTHERS[0].line)]
     letters = [one for one in figure.layout.annotations if one.text in ("A", "B")]

@@ -195,6 +195,9 @@ def test_a_switch_edits_the_kernel_and_the_strip_says_what_the_answer_loses(open
     fine(app)
     shown = {figure.spec.side for figure in part_of(app, OnPage).values() if figure.spec.name == "edited-map"}
     assert shown == {"original", "edited", "difference"}
+    assert (
+        app.button(key="save.edited-map.2").label == "Map"
+    )  # the difference that is seen, not the edited map
     app.button_group(key="widget.switch.L1 H2 pre").set_value("learned").run()
     assert "e" not in view_of(app) and "Plan: " not in said(app).replace("*", "")
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mta_viz.analysis.attention.changes import difference_steps
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.model.stages import Stage, Unit
+from mta_viz.model.stages import Stage
 from mta_viz.printed import Printed, PrintedRows, Row
 from mta_viz.run.tracing import Trace
 from mta_viz.tables import Row as TableRow
@@ -171,11 +171,10 @@ class CrossSection:
         """One after the last token that has a value."""
         return self.start + len(next(iter(self.values.values())))
 
-    def largest(self, unit: Unit, first_token: bool = True) -> float:
-        """Largest finite |x| of the stages of a unit; without `first_token`, of later tokens if any."""
-        skip = 1 if self.start == 0 and not first_token and self.stop > 1 else 0
-        rows = [row[skip:] for stage, row in self.values.items() if stage.value.unit == unit]
-        sizes = torch.cat([row[row.isfinite()].abs() for row in rows])
+    def largest(self, stage: Stage, first_token: bool = True) -> float:
+        """Largest finite |x| of a stage; without `first_token`, of later tokens if any."""
+        row = self.values[stage][1 if self.start == 0 and not first_token and self.stop > 1 else 0 :]
+        sizes = row[row.isfinite()].abs()
         return float(sizes.max()) if len(sizes) else 0.0
 
     def table(self, tokens: Tokens) -> Table:

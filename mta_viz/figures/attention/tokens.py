@@ -23,7 +23,7 @@ from mta_viz.errors import PromptError
 from mta_viz.figures.attention.maps import OfHead, stage_of
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, is_distribution
-from mta_viz.plots.attention.stages import section_bars, section_limits
+from mta_viz.plots.attention.stages import section_bars, section_ends
 from mta_viz.plots.attention.text import token_text
 from mta_viz.plots.attention.tokens import (
     convolution_window,
@@ -84,12 +84,17 @@ class OfSection(OfHead[CrossSection]):
     first_token: bool = False
     spans: tuple[Span, ...] = ()
 
+    @property
+    def shared(self) -> bool:
+        """Whether stages are compared, on one scale."""
+        return bool(getattr(self, "stages", ()))
+
     def draw(self, source: Source, result: CrossSection) -> Figure:
         """The bars, with a line at the other token of the cell."""
         return section_bars(
             result,
             source.trace.tokens,
-            limits=section_limits(result, first_token=self.first_token),
+            ends=section_ends(result, first_token=self.first_token, shared=self.shared),
             numbering_from=source.numbering,
             selected=getattr(self, "key" if result.along == "keys" else "query"),
             spans=self.spans,
@@ -99,7 +104,8 @@ class OfSection(OfHead[CrossSection]):
     def caption(self, source: Source, result: CrossSection) -> str:
         """The scales."""
         outlined = " Outlined: the named spans." if self.spans else ""
-        return f"Red above 0, blue below. Score stages share one limit, weight stages another.{outlined}"
+        scale = "Stages of a unit share one scale" if self.shared else "Each stage has its own scale"
+        return f"Red above 0, blue below. {scale}.{outlined}"
 
 
 @named("row", kw_only=True)
@@ -155,7 +161,7 @@ class AttentionText(OfHead[CrossSection]):
 
     def _scale(self, source: Source, result: CrossSection) -> tuple[Stage, float, bool]:
         stage = stage_of(source, self.layer, self.stage)
-        limit = section_limits(result, first_token=self.first_token)[stage.value.unit]
+        _, limit = section_ends(result, first_token=self.first_token)[stage]
         return stage, limit, is_distribution(stage, source.model.config.kernels(self.layer))
 
     def draw(self, source: Source, result: CrossSection) -> Figure:

@@ -49,11 +49,11 @@ MAP_PX, SET_PX, LEAST = 452, 560, 0.1  # the last: a share, the end of the small
 
 
 def grid(config: ModelConfig, values: Mapping[Head, float]) -> Float[np.ndarray, "layer head"]:
-    """The values in their places, three digits, NaN where there is none."""
+    """The values in their places, NaN where there is none."""
     filled = np.full((config.n_layers, config.n_heads), np.nan)
     for place, value in values.items():
         filled[place] = value
-    return filled.round(3) + 0.0  # no -0.0
+    return filled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class Sweep(OfSweep):
     """Every kernel or row of head mixing of one place to identity, or every head off, one at a time."""
 
     where: Where
-    words = "Click a head to choose it. Hatched: there is none."
+    words = "Click a head to choose it. Hatched: there is none; ~0: under 0.5 % of the scale."
 
     @property
     def key(self) -> tuple[Hashable, ...]:

@@ -364,7 +364,7 @@ class KernelEffects(KernelFigure[Effects]):
         name = f"Answer's log-probability without it, {kernels.WHERE[self.where]}"
         return value_map(
             Score("effect", name, "nats", "", kernels.MADE_BY[self.where]),
-            changes.round(3) + 0.0,  # more digits do not fit a tile; no -0.0
+            changes,
             limit=round_up(max(finite, default=1.0)),
             numbering_from=source.numbering,
             selected=(self.layer, self.head),

@@ -3,6 +3,7 @@
 All heads as points: two scores as axes, a third as colour; a point opens its head.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from mta_viz.plots.parts import Parts
 _GAP = 2
 _MAX_TILE_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 44, 12, 66, 40
 _ROW_PX, _NUMBER_PX, _MAX_COLUMN_PX = 28, 38, 64
+_CHARS, NOTHING = 7, 0.005  # of a cell's number; the share of the scale under which it has no colour
 
 
 def head_tiles(
@@ -161,6 +163,7 @@ def value_map(
     """One number a head as a layer x head map, with numbers where they fit.
 
     The scale goes to `limit` (None: the largest size), about 0 for scores that may be negative.
+    Numbers have the digits that the limit has three of; ~0 is under 0.5 % of it.
     Heads without a value are hatched. `scale` is a colour scale (None: by the score's sign). The event's
     customdata is (layer, head), x the head and y the layer.
     """
@@ -175,7 +178,7 @@ def value_map(
         limit,
         signed=score.signed,
         colorbar=theme.color_bar(limit, signed=score.signed),
-        text=[[value_text(score, value) for value in row] for row in values.tolist()],
+        text=[[_cell_text(value, limit, signed=score.signed) for value in row] for row in values.tolist()],
         texttemplate="%{text}" if column_px >= _NUMBER_PX else None,
         textfont={"size": 10},
         hoverinfo="skip",
@@ -203,6 +206,16 @@ def value_map(
         "hoverdistance": round(max(column_px, _ROW_PX)),
     }
     return parts.figure(_title(score), "head", "layer")
+
+
+def _cell_text(value: float, limit: float, *, signed: bool) -> str:
+    if not np.isfinite(value):
+        return "–"
+    if abs(value) < NOTHING * limit:
+        return theme.pale("~0") if value else "0"
+    digits = 3 - math.ceil(math.log10(limit))
+    text = f"{round(value, digits):{'+' if signed else ''}g}"
+    return text if len(text) <= _CHARS else f"{value:{'+' if signed else ''}.0e}"
 
 
 def value_text(score: Score, value: float) -> str:

@@ -68,13 +68,19 @@ def attention_map(
 
     `limit`: end of the colour scale in the map's own unit (see `shared_limit`). `size`: width and
     height in pixels. `before`: the same cells one stage earlier, of the same unit, for the cells.
-    `selected`: (query, key) drawn into the figure; `part`: (queries, keys) outlined, and dragging
-    draws a box instead of zooming; `spans`: marked along both axes. Up to 256 x 256 cells take
-    clicks: the event's x and y are key and query (block middles when pooled). `look`: for maps
-    of something else than a stage's values.
+    `selected`: (query, key) drawn into the figure if the map has it; `part`: (queries, keys) outlined,
+    and dragging draws a box instead of zooming; `spans`: marked along both axes. Up to 256 x 256 cells
+    take clicks: the event's x and y are key and query (block middles when pooled). `look`: for maps of
+    something else than a stage's values.
     """
     (rows, columns), block = attention.values.shape, attention.block
     marks = [span.start for span in spans]
+    queries, keys = (
+        range(start, start + count * block)
+        for start, count in ((attention.query_start, rows), (attention.key_start, columns))
+    )
+    if selected is not None and not (selected[0] in queries and selected[1] in keys):
+        selected = None
     parts, plot_px = _framed(attention, tokens, size, selected, marks)
     cell_px = min(plot_px[0] / max(columns, 1), plot_px[1] / max(rows, 1))
     clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
@@ -94,15 +100,11 @@ def attention_map(
     if selected is not None:
         _draw_selection(parts, selected, block)
     if part is not None:
-        queries, keys = part
-        shape = (queries.stop - queries.start, keys.stop - keys.start)
-        parts.add_box((queries.start, keys.start), shape, color="#000000", width=2)
+        down, across = part
+        shape = (down.stop - down.start, across.stop - across.start)
+        parts.add_box((down.start, across.start), shape, color="#000000", width=2)
         parts.layout["dragmode"] = "select"
-    drawn = (
-        range(start, start + count * block)
-        for start, count in ((attention.query_start, rows), (attention.key_start, columns))
-    )
-    add_spans(parts, spans, next(drawn), next(drawn), selected[0] if selected else None)
+    add_spans(parts, spans, queries, keys, selected[0] if selected else None)
     parts.layout["hoverdistance"] = max(2, round(cell_px))
     pooled = f" · {block} x {block} blocks" if block > 1 else ""
     made = attention.layer < 0  # by hand: of no head

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from mta_viz.analysis.attention.cells import CrossSection
 from mta_viz.analysis.attention.maps import AttentionMap, round_up, shrink
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.model.stages import Stage, Unit
+from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import BAR_PX, Parts, add_spans_across
 from mta_viz.tokenizers.base import Tokens
@@ -111,17 +111,30 @@ MAX_BARS = 512  # more are drawn as one outline: thousands of bars freeze a brow
 _ROW_PX, _GAP_PX, _TOP, _RIGHT, _LEFT = 62, 22, 44, 14, 64
 
 
-def section_limits(section: CrossSection, *, first_token: bool = True) -> dict[Unit, float]:
-    """A round limit for each unit that holds all its bars; without `first_token`, all later ones."""
-    units: tuple[Unit, ...] = ("score", "weight")
-    return {unit: round_up(section.largest(unit, first_token)) for unit in units}
+Ends = tuple[float, float]  # of an axis
+
+
+def section_ends(
+    section: CrossSection, *, first_token: bool = True, shared: bool = False
+) -> dict[Stage, Ends]:
+    """Round ends for each stage that hold all its bars, from 0 where none is negative.
+
+    Without `first_token` they hold all later bars; `shared`: stages of a unit have the same ends.
+    """
+    ends = {}
+    for stage in section.values:
+        alike = [other for other in section.values if other.value.unit == stage.value.unit and shared]
+        limit = round_up(max(section.largest(other, first_token) for other in (stage, *alike)))
+        signed = any(bool((section.values[other] < 0).any()) for other in (stage, *alike))
+        ends[stage] = (-limit if signed else 0.0, limit)
+    return ends
 
 
 def section_bars(
     section: CrossSection,
     tokens: Tokens,
     *,
-    limits: Mapping[Unit, float],
+    ends: Mapping[Stage, Ends],
     numbering_from: int = 0,
     selected: int | None = None,
     spans: Sequence[Span] = (),
@@ -129,7 +142,7 @@ def section_bars(
 ) -> go.Figure:
     """A row of bars for each stage over one shared token axis, red above 0 and blue below.
 
-    `limits`: where the bars of each unit end; what goes beyond has a triangle. `selected`: the token a
+    `ends`: of the bars of each stage; what goes beyond has a triangle. `selected`: the token a
     line is drawn at; `spans` have bars and letters along the token axis. Only tokens with a value are
     there. Clicks: the event's x is the token position.
     """
@@ -143,7 +156,7 @@ def section_bars(
     plot_px = len(stages) * (_ROW_PX + _GAP_PX)
     parts.size = (width, plot_px + _TOP + parts.margin["b"])
     for index, stage in enumerate(stages):
-        _add_stage(parts, section, stage, limits[stage.value.unit], index)
+        _add_stage(parts, section, stage, ends[stage], index)
     last = f"y{len(stages)}" if len(stages) > 1 else "y"
     parts.traces.append(go.Scatter(x=[None], y=[None], xaxis="x2", yaxis=last, hoverinfo="skip"))
     add_token_axes(parts, tokens, (start, stop), last, (ticks, labels))
@@ -163,25 +176,24 @@ def section_bars(
     return parts.figure(f"{where} · {other} {name} over the {over}, {which}")
 
 
-def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, index: int) -> None:
+def _add_stage(parts: Parts, section: CrossSection, stage: Stage, ends: Ends, index: int) -> None:
     suffix = "" if index == 0 else str(index + 1)
     on = {"xaxis": "x", "yaxis": f"y{suffix}"}
     values, x = section.values[stage].numpy(), np.arange(section.start, section.stop)
-    same_unit = [row for other, row in section.values.items() if other.value.unit == stage.value.unit]
-    signed = any(bool((row < 0).any()) for row in same_unit)
-    name, sign = "key" if section.along == "keys" else "query", "+" if signed else ""
+    low, limit = ends
+    name, sign = "key" if section.along == "keys" else "query", "+" if low else ""
     hover = f"{name} %{{x}}<br>{stage.value.long}: %{{customdata:{sign}.4g}} ({stage.value.unit})"
     # A target on the zero line for each token takes hover and click in its whole column.
     targets = cells.targets(x.astype(np.int32), np.zeros(len(x), np.int8), 9.0, hover, values)
     traces = [*bars(x, values, limit), *beyond_and_bad(x, values, limit), targets]
     parts.traces += [trace.update(on) for trace in traces]
-    height, low = 1 / len(section.values), -limit if signed else 0.0
+    height = 1 / len(section.values)
     top = 1 - index * height - height * _GAP_PX / (_ROW_PX + _GAP_PX)
     parts.layout[f"yaxis{suffix}"] = theme.axis(
         domain=(max(1 - (index + 1) * height, 0.0), top),
         range=(1.08 * low, 1.08 * limit),
-        tickvals=[low, 0, limit] if signed else [0, limit],
-        ticktext=[f"−{theme.limit_text(limit)}", "0", theme.limit_text(limit)][-(3 if signed else 2) :],
+        tickvals=[low, 0, limit] if low else [0, limit],
+        ticktext=[f"−{theme.limit_text(limit)}", "0", theme.limit_text(limit)][-(3 if low else 2) :],
         zeroline=True,
         zerolinecolor=theme.FRAME,
         fixedrange=True,

@@ -50,45 +50,49 @@ WORST = 8
 
 
 def draw_board(page: Page, plan: Plan) -> None:
-    """The answer's field, three numbers, the top tokens; without a plan that nothing is changed."""
+    """The answer's field, what the plan adds to it, the top tokens; without a plan that none acts."""
     plans.draw_answer()
     meter, run = meter_of(source_of(page), ANSWER.value or None), plans.edited_page(page, plan).trace
     board: Board = remember(lambda: answer_board(meter, run, plan), "board", page.key, meter.answer, plan)
     count = len(board.answer.ids)
     n_tokens = "1 token" if count == 1 else f"{count} tokens, measured together"
     caption(f"Answer “{board.answer.text}”: {SOURCES[board.answer.source]}; {n_tokens}.")
-    _draw_numbers(board)
-    top = [(token.piece, token.before, token.after, token.after - token.before) for token in board.top]
-    draw_probabilities(top, ("original", "edited", "change"))
+    ends = math.exp(board.before), math.exp(board.after)
+    answer = ("answer", *ends, ends[1] - ends[0])
+    top = [
+        answer,
+        *((token.piece, token.before, token.after, token.after - token.before) for token in board.top),
+    ]
     if plan:
+        _draw_change(board)
+        draw_probabilities(top, ("original", "edited", "change"))
         return
+    draw_probabilities([row[:2] for row in top], ("probability",))
     with st.spinner("Running the prompt once more ..."):
         same = remember(lambda: (unchanged_without_a_plan(page.trace),), "empty plan", page.key)[0]
     if same:
-        st.success("Empty plan: output identical to the original ✓")
+        st.success("Nothing is edited: output identical to the original ✓")
     else:
-        st.error("Empty plan: the output differs from the original run; do not trust what this page shows.")
+        st.error("Nothing is edited, and the output differs from the original: do not trust this page.")
 
 
-def _draw_numbers(board: Board) -> None:
+def _draw_change(board: Board) -> None:
     odds = board.log_odds_change
     value = f"{score_text(odds)} nats" if math.isfinite(odds) else "beyond float32"
     words = f"Log-odds: log(p / (1 - p)). Log-probability: {score_text(board.change)} nats."
-    with st.container(horizontal=True):
-        st.metric("Change of log-odds", value, help=words)
-        st.metric("Original: p(answer)", probability_text(math.exp(board.before)))
-        st.metric("Edited: p(answer)", probability_text(math.exp(board.after)))
+    st.metric("Change of log-odds", value, help=words)
 
 
-def draw_probabilities(rows: Sequence[tuple[object, ...]], names: tuple[str, str, str]) -> None:
-    """Tokens with their probabilities in two runs as bars, and the difference."""
-    columns: dict[str, Any] = {
-        name: st.column_config.ProgressColumn(name, format="%.3f", min_value=0.0, max_value=1.0)
-        for name in names[:2]
-    }
-    columns[names[2]] = st.column_config.NumberColumn(names[2], format="%+.3f")
-    shown = [dict(zip(("token", *names), row, strict=True)) for row in rows]
-    st.dataframe(shown, hide_index=True, column_config=columns, height=38 + 35 * len(rows))
+def draw_probabilities(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> None:
+    """Tokens with their probabilities, in two runs with the difference; narrow enough for the inspector."""
+    texts = (probability_text, probability_text, score_text)
+    shown = [
+        {"token": token}
+        | {name: text(value) for name, text, value in zip(names, texts, values, strict=False)}
+        for token, *values in rows
+    ]
+    narrow = {name: st.column_config.Column(width=66) for name in ("token", *names)}
+    st.dataframe(shown, hide_index=True, column_config=narrow, height=38 + 35 * len(rows))
 
 
 @dataclass(frozen=True)
@@ -168,9 +172,11 @@ def draw_sweep(page: Page, selected: Selected) -> None:
 
 def _draw_worst(page: Page, rows: tuple[sweeps.SweepRow, ...]) -> None:
     worst = sorted(rows, key=lambda row: sweeps.harm(row.change))[:WORST]
-    shown = [{"alone": row.intervention.text(page.numbering), "change (nats)": row.change} for row in worst]
-    look: Any = {"column_config": {"change (nats)": st.column_config.NumberColumn(format="%+.3f")}}
-    st.dataframe(shown, hide_index=True, **look)
+    shown = [
+        {"alone": row.intervention.text(page.numbering), "change (nats)": score_text(row.change)}
+        for row in worst
+    ]
+    st.dataframe(shown, hide_index=True)
     first = worst[0].intervention
     words = plain(f"Add the worst to the plan: {first.text(page.numbering)}")
     st.button(words, key="sweep.add", on_click=plans.add, args=(first,))

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.cells import stage_before
-from mta_viz.analysis.attention.changes import DifferenceMap, layer_steps
+from mta_viz.analysis.attention.changes import layer_steps, subtract
 from mta_viz.analysis.attention.maps import AttentionMap, centred, round_up, shared_limit
 from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.cause.story import Story, place_of
@@ -186,8 +186,7 @@ def _compared(desk: Desk) -> tuple[Panel, ...]:
     stage = desk.head.selected.stage
     own, limit = _cells(replace(desk.head, page=desk.original), stage)
     edited, second = _cells(desk.head, stage)
-    cells = (edited.layer, edited.head, stage, edited.values - own.values)
-    change = DifferenceMap(*cells, edited.query_start, edited.key_start, before=stage)
+    change = subtract(edited, own)
     limit, changed = max(limit, second), shared_limit([change], desk.original.first_token)
     return (
         Panel("original", own, limit),
@@ -248,9 +247,11 @@ def draw_words(desk: Desk, linked: Linked) -> None:
 def keep_figures(desk: Desk) -> tuple[Drawn, Drawn]:
     """What the panels and the text show, as figures that can be saved."""
     head = desk.head
+    seen: dict[str, Any] = head.stage | head.cell | seen_part(desk) | head.looks
     if desk.shown == DIFFERENCE:
         both = source_of(replace(desk.original, key=head.page.key), beside=head.source)
-        for side in ("original", "edited", "difference"):
-            keep(both, EditedMaps(**head.stage, side=side, **head.cell, **head.looks))
-    shown = HeadMap(**head.stage, **head.cell, **seen_part(desk), **head.looks, scale=SCALE.value)
-    return keep(head.source, shown), keep(head.source, head.text_figure)
+        for side in ("original", "edited", "difference"):  # the last is what Save means
+            shown = keep(both, EditedMaps(**seen, side=side))
+    else:
+        shown = keep(head.source, HeadMap(**seen, scale=SCALE.value))
+    return shown, keep(head.source, head.text_figure)

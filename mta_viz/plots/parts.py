@@ -23,6 +23,10 @@ from mta_viz.plots import theme
 
 Annotation = dict[str, object]
 Number = int | float
+Ends = tuple[Number, Number]
+# Where a name may stand beside its point, the best first, and the pixels that a point and a letter take.
+_SIDES = np.array([(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)])
+_POINT_PX, _ASIDE_PX, _NAME_PX, _NAME_HIGH = 5, 8, 6.0, 13
 
 
 def _in_lists(value: Any) -> Any:
@@ -80,6 +84,32 @@ class Parts:
         paper = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": size}}
         self.annotations.append({"text": text, **paper, **where})
 
+    def add_names(
+        self, names: Sequence[str], points: Sequence[Sequence[Number]], ends: Sequence[Ends]
+    ) -> None:
+        """A name beside each of the first `points`, where it meets neither a point nor another name.
+
+        `points`: (x, y) of all, those with a name first; `ends`: of both axes. Without room there is no name.
+        """
+        margin, (low, high) = self.margin, np.array(ends, float).T
+        plot = np.array(self.size) - (margin["l"] + margin["r"], margin["t"] + margin["b"])
+        at = (
+            (np.array(points, float).reshape(-1, 2) - low) / (high - low) * plot
+        )  # pixels from the lower corner
+        taken = [*np.hstack([at - _POINT_PX, at + _POINT_PX])]
+        for name, place, point in zip(names, at, points, strict=False):
+            shape = np.array([_NAME_PX * len(name), _NAME_HIGH])
+            for side in _SIDES:
+                corner = place + _ASIDE_PX * side - shape * (1 - side) / 2
+                box = np.hstack([corner, corner + shape])
+                inside = (box[:2] >= 0).all() and (box[2:] <= plot).all()
+                if inside and not any(
+                    ((box[:2] < other[2:]) & (other[:2] < box[2:])).all() for other in taken
+                ):
+                    taken.append(box)
+                    self.add_words(name, 10, **_beside(point, side))
+                    break
+
     def add_box(
         self, top_left: tuple[Number, Number], shape: tuple[int, int] = (1, 1), **look: object
     ) -> None:
@@ -95,6 +125,14 @@ class Parts:
         """A straight line from one end to the other."""
         ends = {"x0": x[0], "x1": x[1], "y0": y[0], "y1": y[1]}
         self.shapes.append({"type": "line", "line": line, **ends, **refs})
+
+
+def _beside(point: Sequence[Number], side: np.ndarray) -> Annotation:
+    x, y = side.tolist()
+    anchors = {"xanchor": ("center", "left", "right")[x], "yanchor": ("middle", "bottom", "top")[y]}
+    shift = {"xshift": _ASIDE_PX * x, "yshift": _ASIDE_PX * y}
+    place = {"x": point[0], "y": point[1], "xref": "x", "yref": "y"}
+    return place | anchors | shift | {"font": {"size": 10, "color": theme.INK}, "borderpad": 0}
 
 
 def lying_bars(

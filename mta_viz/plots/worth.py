@@ -120,8 +120,10 @@ def worth_scatter(values: Sequence[KernelValue], *, numbering_from: int = 0, wid
     ends = max(across[0], up[0]), min(across[1], up[1])
     if ends[0] < ends[1]:
         parts.add_line(ends, ends, {"color": theme.FRAME, "width": 1, "dash": "dot"}, layer="below")
-    for value in _standing_out(values):
-        parts.add_words(value.kernel.name(numbering_from), 10, **_beside(value, across, up))
+    by_size = _by_size(values)
+    names = [value.kernel.name(numbering_from) for value, far in by_size[:LABELLED] if far > 0.1]
+    points = [(value.sufficient, value.necessary) for value, _ in by_size]
+    parts.add_names(names, points, (across, up))
     zero = {"zeroline": True, "zerolinecolor": theme.MASKED_LINE, "zerolinewidth": 1}
     parts.layout |= {
         **{"xaxis": theme.axis(range=across, **zero), "yaxis": theme.axis(range=up, **zero)},
@@ -141,32 +143,18 @@ def _points(values: Sequence[KernelValue], where: Where, numbering_from: int) ->
     return go.Scatter(x=x, y=y, **look, **_shared(values, names))
 
 
-def _beside(value: KernelValue, across: tuple[float, float], up: tuple[float, float]) -> dict[str, Any]:
-    """Where a point's name stands: upright where many lie side by side, near the lower edge."""
-    place = {"x": value.sufficient, "y": value.necessary, "xref": "x", "yref": "y"}
-    place |= {"font": {"size": 10, "color": theme.INK}}
-    if value.necessary < up[0] + 0.25 * (up[1] - up[0]):
-        return place | {"textangle": -90, "yanchor": "bottom", "yshift": 7}
-    left = value.sufficient > (across[0] + 3 * across[1]) / 4
-    return place | {"xanchor": "right" if left else "left", "xshift": -7 if left else 7}
-
-
 def _range(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(0.0, *values), max(0.0, *values)
     spare = 0.08 * (high - low or 1.0)
     return low - spare, high + spare
 
 
-def _standing_out(values: Sequence[KernelValue]) -> list[KernelValue]:
-    """Those farthest from 0, each side measured by its largest."""
-    sizes = [
-        max(abs(getattr(value, name)) for value in values) or 1.0 for name in ("sufficient", "necessary")
-    ]
-
-    def far(value: KernelValue) -> float:
-        return float(np.hypot(value.sufficient / sizes[0], value.necessary / sizes[1]))
-
-    return [value for value in sorted(values, key=far)[-LABELLED:] if far(value) > 0.1]
+def _by_size(values: Sequence[KernelValue]) -> list[tuple[KernelValue, float]]:
+    """Each with how far it is from 0, the farthest first; each side is measured by its largest."""
+    sides = np.array([(value.sufficient, value.necessary) for value in values], float).reshape(-1, 2)
+    largest = np.abs(sides).max(0, initial=0.0)
+    far = np.hypot(*(sides / np.where(largest > 0, largest, 1.0)).T).tolist()
+    return sorted(zip(values, far, strict=True), key=lambda pair: -pair[1])
 
 
 PARTS = {"queries": "Q", "keys": "K", "values": "V", "scores": "S", "mlp": "MLP", "logits": ""}
@@ -202,24 +190,18 @@ def paths_graph(
         _ends(edges, layout, numbering_from),
         _start(start, name),
     ]
-    _label(parts, edges[:LABELLED], layout)
+    across, down = (start[0] - 0.4, n_layers + 0.4), (n_heads + 0.5, -0.5)
+    labels = [f"{PARTS[edge.part]} {theme.score_text(edge.effect)}".strip() for edge in edges[:LABELLED]]
+    parts.add_names(labels, [_end(edge, layout) for edge in edges], (across, down))
     names = [*(f"L{at + numbering_from}" for at in range(start[0], n_layers)), "logits"]
     rows = [*(f"H{head + numbering_from}" for head in range(n_heads)), "MLP"]
-    across = theme.ticks(dict(enumerate(names, start[0])))
     parts.layout |= {
-        "xaxis": theme.axis(range=(start[0] - 0.4, n_layers + 0.4), **across),
+        "xaxis": theme.axis(range=across, **theme.ticks(dict(enumerate(names, start[0])))),
         "yaxis": theme.listed(rows, down=True),
         "dragmode": False,
     }
     title = f"Who reads what {name} writes: change of the answer (nats)"
     return parts.figure(title, "layer of the reader", "head of the reader")
-
-
-def _label(parts: Parts, edges: Sequence[Edge], layout: tuple[int, int, int]) -> None:
-    for edge in edges:
-        (x, y), text = _end(edge, layout), f"{PARTS[edge.part]} {theme.score_text(edge.effect)}".strip()
-        where = {"x": x, "y": y, "xref": "x", "yref": "y", "xanchor": "left", "xshift": 8}
-        parts.add_words(text, 10, **where, font={"size": 10, "color": theme.INK})
 
 
 def _start(place: tuple[int, int], name: str) -> go.Scatter:

@@ -22,14 +22,16 @@ FOUND = scores(
 
 
 def test_points_are_heads_at_their_two_scores_with_all_three_in_the_hover() -> None:
-    grey, colored = head_scatter(FOUND, AXES, numbering_from=1, selected=(1, 0)).data
+    figure = head_scatter(FOUND, AXES, numbering_from=1, selected=(1, 0))
+    grey, colored = figure.data
     assert colored.x.tolist() == [1, 3] and colored.y.tolist() == [-0.5, 0.5]
     assert colored.customdata.tolist() == [[0, 0], [1, 0]]
     assert colored.marker.color.tolist() == pytest.approx([0.1, 0.4])
     assert colored.hovertext[1] == "L2 H1<br>distance: 3 tokens<br>previous token lift: +0.500 share<br>" + (
         "sink share: +0.400 share"
     )
-    assert list(colored.text) == ["", "L2 H1"] and colored.marker.size.tolist() == [10, 15]
+    assert [words.x for words in figure.layout.annotations if words.text == "L2 H1"] == [3]
+    assert colored.marker.size.tolist() == [10, 15]
     assert grey.customdata.tolist() == [[0, 1]] and "sink share: not measured here" in grey.hovertext[0]
 
 

@@ -104,8 +104,11 @@ def test_what_cannot_be_trained_is_said_in_one_sentence(open_app):
     kernels = open_app("tiny-plain", "Hello", "pages/kernels.py")
     assert "no key-query kernels" in said(kernels)
     assert {"train.open", "insert.open"} <= {button.key for button in kernels.button}
-    words = said(open_app("tiny-mta", "Hello", PAGE))
+    none = open_app("tiny-mta", "Hello", PAGE)
+    words = said(none)
     assert "tiny-mta is none: it has its own already (MTA)" in words and "tiny-plain" in words
+    none.button(key="train.base").click().run()
+    assert "Puts kernels into" in said(none)
     app = open_app("tiny-plain", "Hello", PAGE)  # four facts do not fit in 128 tokens of single bytes
     assert app.error and not app.exception
     app.text_input(key="widget.train_corpus").set_value("/nowhere").run()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.ui.driver import said
+from tests.ui.driver import said, view_of
 
 
 def addresses(app) -> list[str]:
@@ -15,6 +15,7 @@ def test_a_prompt_that_cannot_be_encoded_is_told_once(open_app):
     assert not app.exception and len(app.error) == 1 and "A" in app.error[0].value
     assert addresses(app) == ["tiny-blocks · no run"]
     assert "stands under it" in app.info[0].value
+    assert view_of(app)["p"] == app.text_area[0].value == "ABC"  # a link keeps what it was made of
     app.text_area[0].set_value("").run()
     assert addresses(app) == ["tiny-blocks · no run"]
     assert said(app).count("Type something, or choose an example.") == 1

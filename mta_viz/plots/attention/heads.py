@@ -258,7 +258,10 @@ def head_scatter(
     names = [theme.head_name(layer, head, numbering_from) for layer, head in places.tolist()]
     chosen = (places == np.array(selected or (-1, -1))).all(1)
     parts.traces += _points(points, (x, y, color), places, names, chosen)
-    parts.layout |= {"xaxis": _axis(points[0], x), "yaxis": _axis(points[1], y), "dragmode": False}
+    ends = [_ends(values) for values in points[:2]]
+    first = np.argsort(~chosen, kind="stable")
+    parts.add_names([names[at] for at in first[: chosen.sum()]], points[:2].T[first].tolist(), ends)
+    parts.layout |= {"xaxis": _axis(ends[0], x), "yaxis": _axis(ends[1], y), "dragmode": False}
     return parts.figure(f"Heads · colour: {_title(color)}", _title(x), _title(y))
 
 
@@ -297,10 +300,7 @@ def _points(
         go.Scatter(
             x=values[0][here],
             y=values[1][here],
-            mode="markers+text",
-            text=np.where(chosen, names, "")[here].tolist(),
-            textposition="top center",
-            textfont={"color": theme.INK, "size": 11},
+            mode="markers",
             marker=looks[has_color]
             | {
                 "size": np.where(chosen[here], _SELECTED_PX, _POINT_PX),
@@ -308,7 +308,7 @@ def _points(
                 "line": {"color": theme.INK, "width": np.where(chosen[here], 2.5, 0.5)},
             },
             selected={"marker": {"opacity": 1}},
-            unselected={"marker": {"opacity": 1}, "textfont": {"color": theme.INK}},
+            unselected={"marker": {"opacity": 1}},
             customdata=places[here].astype(np.int16),
             hovertext=np.array(hovers)[here].tolist(),
             hovertemplate="%{hovertext}<br>click to open<extra></extra>",
@@ -318,9 +318,14 @@ def _points(
     ]
 
 
-def _axis(values: Float[np.ndarray, " point"], score: Score) -> dict[str, object]:
-    """All points with room around them; a line at 0 where a score may go below it."""
+def _ends(values: Float[np.ndarray, " point"]) -> tuple[float, float]:
+    """All points with room around them."""
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
     room = 0.12 * (high - low) or 0.5 * abs(high) or 0.5
+    return low - room, high + room
+
+
+def _axis(ends: tuple[float, float], score: Score) -> dict[str, object]:
+    """A line at 0 where a score may go below it."""
     zero = {"zeroline": score.signed, "zerolinecolor": theme.MASKED_LINE}
-    return theme.axis(range=(low - room, high + room), nticks=6, fixedrange=True, **zero)
+    return theme.axis(range=ends, nticks=6, fixedrange=True, **zero)

@@ -103,7 +103,9 @@ def draw_sidebar() -> Request:
             caption(request.empty)
             request.button = st.empty()
         draw_interventions(NUMBERING.value)
-        state.session().link.prompt = link.parameters(request.run.prompt if request.run else None)
+        # one that cannot be run stays in the address, as in its box
+        prompt = request.run.prompt if request.run else _boxed_prompt()
+        state.session().link.prompt = link.parameters(prompt)
         request.settings = st.expander("Settings", icon=":material/tune:")
         draw_jobs(request.found, request.model)
         request.check = st.container()

@@ -16,7 +16,7 @@ from mta_viz.analysis.kernels.finetuning import FinetuningRun
 from mta_viz.analysis.kernels.table import kernel_of
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER
-from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.checkpoint.reading import Found, read_checkpoint
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels.gallery import KernelGallery
@@ -282,7 +282,7 @@ def _draw_new(page: Page, shown: bool) -> None:
         return
     if problem := why_not(page):
         st.info(plain(problem))
-        _draw_base(page)
+        _draw_fitting(page)
         return
     wanted = draw_form(page)
     if wanted is not None:
@@ -292,16 +292,19 @@ def _draw_new(page: Page, shown: bool) -> None:
         st.rerun()
 
 
-def _draw_base(page: Page) -> None:
-    """The way from an adapter to the form on its base."""
-    base = next(
-        (name for name, model in models.named().items() if str(model.path) == page.model_key.base), None
-    )
-    if base is None or read_only():
+def _draw_fitting(page: Page) -> None:
+    """The way to the form: with kernels such as this model's on its base or twin, else on a plain model."""
+    fitting, twin = plain_models(), models.twin_beside(page.model_key)
+    if not fitting or read_only():
         return
-    if st.button(f"Train such kernels into {printable(base)}", key="train.base", type="primary"):
-        state.session().selection = state.Selection(checkpoint=base)
-        train_such(page.model.config)
+    own = [name for name, model in fitting.items() if twin is not None and str(model.path) == twin[1].path]
+    name = next(iter([*own, *fitting]))
+    words = f"Train {'such ' if own else ''}kernels into {printable(name)}"
+    if st.button(words, key="train.base", type="primary"):
+        state.session().selection = state.Selection(checkpoint=name)
+        if own:
+            train_such(page.model.config)
+        st.rerun()
 
 
 def why_not(page: Page) -> str:
@@ -316,21 +319,19 @@ def why_not(page: Page) -> str:
     else:
         return ""
     name = Path(page.model_key.path).name
-    fitting = plain_models()
-    there = f": {', '.join(fitting)}" if fitting else ", such as a Llama folder or a GGUF file"
+    fitting = ", ".join(map(printable, plain_models()))
+    there = f": {fitting}" if fitting else ", such as a Llama folder or a GGUF file"
     return (
         f"Kernels are trained into a plain model, and {name} is none: {problem}. Choose a plain one at the "
         f"left{there}."
     )
 
 
-def plain_models() -> Sequence[str]:
-    """The names of those that can be chosen."""
-    return [
-        printable(model.name)
-        for model in models.found()
-        if model.problem is None
-        and model.summary is not None
-        and model.summary.format not in ("params", "kernels", "adapter")
-        and model.summary.config.variant == "transformer"
-    ]
+def plain_models() -> dict[str, Found]:
+    """Those that can be chosen, by what tells each among all."""
+    return {
+        name: model
+        for name, model in models.named().items()
+        if models.can_run(model) and model.summary is not None and model.summary.format != "adapter"
+        if model.summary.config.variant == "transformer"
+    }

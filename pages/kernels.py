@@ -4,7 +4,5 @@ from mta_viz.ui.shell.open_page import open_page
 
 with open_page("Kernels") as page:
     from mta_viz.ui.kernels.view import draw_kernels  # after opening: it imports the model's libraries
-    from mta_viz.ui.shell.address import draw_report_button
 
     draw_kernels(page)
-    draw_report_button(page)

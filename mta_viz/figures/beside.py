@@ -6,11 +6,12 @@ Also which two runs a page of the version before showed, by its address.
 import json
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any, ClassVar, Literal, TypeVar
 
 from mta_viz.analysis.attention.changes import DifferenceMap, subtract
 from mta_viz.analysis.attention.heads import largest_key
-from mta_viz.analysis.attention.maps import AttentionMap, head_maps, round_up, shared_limit
+from mta_viz.analysis.attention.maps import AttentionMap, exact_map, head_maps, round_up, shared_limit
 from mta_viz.analysis.attention.spans import Span, needle_spans
 from mta_viz.analysis.cause.answers import rerun
 from mta_viz.analysis.compare.comparing import identity_plan, other_question
@@ -155,11 +156,11 @@ class EditedMaps(MapBeside):
         return MapOnScale(shown, tokens, limit, f"One scale for both, to {limit_text(limit)}.")
 
     def _maps(self, source: Source, stage: Stage) -> Iterator[AttentionMap]:
-        part = HeadMap(*self.place, self.stage, queries=self.queries, keys=self.keys)
-        if part.part(source) is None:
-            runs = source.trace, source.other.trace
+        runs = source.trace, source.other.trace
+        sides = HeadMap(*self.place, self.stage, queries=self.queries, keys=self.keys).part(source)
+        if sides is None:
             return (self.whole(source, run, self.place, stage) for run in runs)
-        return (part.exact(run, stage) for run in (source, source.other))
+        return (exact_map(run, self.layer, stage, self.head, *starmap(slice, sides)) for run in runs)
 
     def _pooled(self, source: Source, stage: Stage) -> DifferenceMap:
         runs = source.other.trace, source.trace

@@ -24,6 +24,7 @@ from mta_viz.tokenizers.base import Tokens
 
 _PLOT_PX, _TOP, _LEFT, _RIGHT = 150, 44, 64, 14
 _COLORS = (theme.RAISED_COLOR, theme.LOWERED_COLOR)
+READABLE = 0.25  # of the scale, up to which cells are light enough for pale numbers
 NOT_TRIED = "token %{text} was not replaced"
 
 
@@ -130,8 +131,10 @@ def sweep_map(
             f"{text}<br>{hover[place]}" if (place := (layer, head)) in hover else text
             for (layer, head), text in zip(places, figure.data[-1].text, strict=True)
         ]
-    for layer, head in unsure:
-        figure.data[0].text[layer][head] = theme.pale(figure.data[0].text[layer][head])
+    for place in unsure:
+        if abs(values[place]) < READABLE * figure.data[0].zmax:
+            row, head = figure.data[0].text[place[0]], place[1]
+            row[head] = theme.pale(row[head])
     if unsure:  # in the corner of a cell, where no number stands
         marker = {"size": 5, "color": theme.INK}
         x, y = [head + 0.36 for _, head in unsure], [layer - 0.3 for layer, _ in unsure]

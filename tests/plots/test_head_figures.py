@@ -18,6 +18,7 @@ from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.heads import head_tiles, score_map, value_text
 from mta_viz.plots.attention.stages import MAX_BARS, Ends, section_bars, section_ends
 from mta_viz.plots.attention.tokens import depth_names, lens_lines, lens_tokens
+from mta_viz.plots.cause import sweep_map
 from mta_viz.plots.parts import OTHERS
 from mta_viz.tokenizers.base import Tokens
 
@@ -260,3 +261,15 @@ def test_spans_are_outlined_over_the_bars_with_their_letters() -> None:
     assert [(frame.x0, frame.x1, frame.line.color) for frame in frames] == [(-0.5, 1.5, OTHERS[0].line)]
     letters = [one for one in figure.layout.annotations if one.text in ("A", "B")]
     assert [(letter.text, letter.x) for letter in letters] == [("A", 0.5)]
+
+
+def test_numbers_of_a_map_have_the_digits_of_its_scale_and_none_where_it_has_no_colour() -> None:
+    values = np.array([[-0.01972, 0.00758, 1e-7, 0.0], [0.0005, -0.0005, 0.01, math.nan]])
+    figure = sweep_map("x", values, limit=0.02, unsure=((1, 0), (1, 2)))
+    (first, second), pale = heat(figure).text, theme.pale
+    assert list(first) == ["-0.0197", "+0.0076", pale("~0"), "0"]
+    assert list(second) == [pale("+0.0005"), "-0.0005", "+0.01", "–"]  # what is dark keeps dark letters
+    hovers = [text for trace in targets(figure) for text in trace.text]
+    assert "L0 H1<br>x: +0.00758 nats" in hovers
+    tiny = heat(sweep_map("x", values / 1000, limit=2e-5)).text
+    assert list(tiny[0][:2]) == ["-2e-05", "+8e-06"]

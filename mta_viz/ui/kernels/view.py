@@ -26,7 +26,7 @@ from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line
 from mta_viz.ui.kernels.paper import draw_figures
 from mta_viz.ui.kernels.parts import BESIDE, CARD_WIDTH, PART, PARTS, weights_source
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.address import draw_address
+from mta_viz.ui.shell.address import draw_address, draw_report_button
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import on_head, pair_of, pick_head, pick_layer
 from mta_viz.ui.shell.plan import key_of
@@ -63,9 +63,12 @@ def draw_kernels(page: Page) -> None:
             if name != part:
                 look: Any = {"key": f"part.{name}", "icon": icon, "type": "tertiary"}
                 st.button(name, on_click=PART.put, args=(name,), **look)
+        report = st.container(width="content")
     draws = (draw_gallery, _draw_layer, _draw_training, _draw_recurrence, draw_figures, _draw_definitions)
     with errors_as_messages():
         dict(zip((*PARTS, *BESIDE), draws, strict=True))[part](page)
+    with report:  # last: it hangs on nothing that is drawn
+        draw_report_button(page)
 
 
 def _draw_layer(page: Page) -> None:

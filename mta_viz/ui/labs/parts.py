@@ -193,9 +193,12 @@ def draw_heads(
         _open_in_workspace(page, finder, *prompt)
     with maps:
         _draw_map(page, replace(figure, marked=place), finder)
-        crops = () if crop is None else _draw_crops(page, replace(crop, layer=place[0], head=place[1]))
-    for each in crops:
-        sums.caption(plain(_sum_words(each)))
+        if crop is not None:
+            crop = replace(crop, layer=place[0], head=place[1], first_token=page.first_token)
+            crops = _draw_crops(page, crop)
+    with sums:
+        if crop is not None and crops:
+            _draw_changes(page, crop, crops)
     with st.expander("All heads, stage by stage"):
         caption(f"{_lit_words(finder, page.numbering)} {name}: {_head_words(finder, *place)}")
         _draw_ranking(page, finder, figure, values)
@@ -289,8 +292,7 @@ def _open_in_workspace(page: Page, finder: Finder, text: str, find: Callable[[],
 
 
 def _draw_crops(page: Page, figure: CropMap) -> tuple[StepCrop, ...]:
-    """The head's maps on both sides of each convolution, and folded what it changed; without one its last."""
-    figure = replace(figure, first_token=page.first_token)
+    """The head's maps on both sides of each convolution; without one its last."""
     source, key = source_of(page), ("crops", page.model_key, figure)
 
     def run(running: Work) -> tuple[StepCrop, ...]:  # the run is kept: the next head's maps come at once
@@ -303,11 +305,16 @@ def _draw_crops(page: Page, figure: CropMap) -> tuple[StepCrop, ...]:
     sides: tuple[Side, ...] = ("before", "after")
     for crop, side in product(crops or (), sides):
         _draw_crop(source, replace(figure, place=crop.place, shown=side), crop)
-    if crops:
-        with st.expander("What it changed"), st.container(horizontal=True):
-            for crop in crops:
-                _draw_crop(source, replace(figure, place=crop.place, shown="difference"), crop)
     return crops or ()
+
+
+def _draw_changes(page: Page, figure: CropMap, crops: Sequence[StepCrop]) -> None:
+    """What each convolution adds up to, and folded what it changed cell by cell."""
+    for crop in crops:
+        st.caption(plain(_sum_words(crop)))
+    with st.expander("What it changed"), st.container(horizontal=True):
+        for crop in crops:
+            _draw_crop(source_of(page), replace(figure, place=crop.place, shown="difference"), crop)
 
 
 def _draw_crop(source: Source, figure: CropMap, crop: StepCrop) -> None:

@@ -264,7 +264,7 @@ class Maps {
     });
     if (!kernel) this.taps = null;
     this.titles.forEach((node, at) => this.stand(node, this.plots[at]));
-    if (this.kernel) this.stand(this.kernel, { ...this.taps, x: this.taps.x - room.taps + 2, head: this.taps.wide + room.taps + room.between - 6 });
+    if (this.kernel) this.stand(this.kernel, { ...this.taps, x: this.taps.x - room.taps + 2, head: this.taps.wide + room.taps + room.between - 14 });
   }
 
   stand(node, { x, y, head, words }) {
@@ -410,13 +410,24 @@ class Maps {
     if (!down) pen.rotate(-Math.PI / 2);
     if (ground) {
       const ink = pen.fillStyle, width = down ? this.room.left - GAP : BOTTOM - GAP;
+      const [above, below] = this.covered(plot, place, down);
       pen.fillStyle = ground;
-      pen.fillRect(-width, -8, width + 1, 16);
+      pen.fillRect(-width, -above, width + 1, above + below);
       pen.fillStyle = ink;
     }
     pen.textAlign = "right";
     pen.fillText(text, 0, 0, down ? this.room.left - GAP - 4 : BOTTOM - GAP - 4);
     pen.restore();
+  }
+
+  covered(plot, place, down) { // pixels on both sides of a label laid over the others: those it meets are hidden whole
+    const [from, to] = this.store.state.box.slice(down ? 0 : 2), size = down ? plot.high : plot.wide;
+    const apart = ticks(from, to, size, this.store.header.start[down ? 0 : 1], this.room.label)
+      .map((other) => ((other - place) * size) / (to - from));
+    return [-1, 1].map((side) => {
+      const next = Math.min(...apart.map((px) => px * side).filter((px) => px > 0));
+      return next < this.room.label ? next + 6 : Math.min(8, next - 5);
+    });
   }
 
   bars(pen, plot) { // of named spans, outside along both axes, with their letters
@@ -575,6 +586,8 @@ class Maps {
     pen.strokeStyle = FRAME;
     pen.textAlign = "left";
     if (plot.first) pen.fillText(`row ${query}`, 2, over + DEEP / 2);
+    pen.fillStyle = "#FFFFFF"; // as plots are
+    pen.fillRect(x + 0.5, over + 0.5, wide - 1, DEEP);
     pen.strokeRect(x + 0.5, over + 0.5, wide - 1, DEEP);
     for (let column = Math.floor(left); column < right; column++) {
       const value = store.value(panel, query, before + column), size = sizeOf(value) * DEEP, from = Math.max(this.x(plot, column), x);
@@ -585,6 +598,8 @@ class Maps {
     if (!side) return;
     pen.fillStyle = ink;
     pen.fillText(`col ${key}`, end.x + 6, y - 8);
+    pen.fillStyle = "#FFFFFF";
+    pen.fillRect(end.x + 6.5, y + 0.5, across, high - 1);
     pen.strokeRect(end.x + 6.5, y + 0.5, across, high - 1);
     for (let row = Math.floor(top); row < bottom; row++) {
       const value = store.value(panel, first + row, key), size = sizeOf(value) * across, from = Math.max(this.y(plot, row), y);

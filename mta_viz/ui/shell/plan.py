@@ -140,8 +140,11 @@ def edited_run(page: Page, plan: Plan) -> Trace:
 
 def draw_answer(**look: Any) -> None:
     """The field for the answer that is looked at."""
-    look |= ANSWER.widget() | {"placeholder": "empty: the number or block asked for, or the likeliest token"}
-    help = "What should follow the prompt. Type a space first where a word would have one."
+    look |= ANSWER.widget() | {"placeholder": "empty: what the prompt asks for"}
+    help = (
+        "What should follow the prompt: empty, the number or block asked for, or the likeliest token. Type a "
+        "space first where a word would have one."
+    )
     st.text_input("Answer", help=help, **look)
 
 

@@ -92,7 +92,7 @@ def draw_probabilities(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) ->
         for token, *values in rows
     ]
     narrow = {name: st.column_config.Column(width=66) for name in ("token", *names)}
-    st.dataframe(shown, hide_index=True, column_config=narrow, height=38 + 35 * len(rows))
+    st.dataframe(shown, hide_index=True, column_config=narrow, height="content")
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from mta_viz.figures.base import Source, drawn
 from mta_viz.figures.kernels.gallery import kernel_rows
 from mta_viz.figures.labs import ODDS, SHARES, StoryFigure
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.plots.theme import probability_text
 from mta_viz.printed import number, size_text
 from mta_viz.run.files import weights_digest
 from mta_viz.run.scoring import embedded
@@ -309,19 +310,21 @@ def story_section(order: Order) -> Section:
     words += [tell("words", "reading")] if story.kernel else []
     names = {"model": source.name, "own tap only": tell("words", "model_without", name=source.name)}
     rows = [
-        (names.get(name, name), number(at.log_odds), at.rank, f"{at.probability:.3f}")
+        (names.get(name, name), f"{at.log_odds:+.2f}", at.rank, probability_text(at.probability))
         for name, at in story.states.items()
     ]
     settings = {"rule": RULE, "odds": ODDS if story.kernel else "", "shares": SHARES if story.weights else ""}
     methods = tell("methods", "story", chosen=BY[story.by], **settings)
-    tables, figures = (Titled.of("story", rows), *_gains(order, story)), _story_figures(order, story)
-    return Section("story", tuple(words), tables, tuple(figures), (methods,), tuple(missing), short)
+    name = "story" if story.kernel else "head"
+    tables, figures = (Titled.of(name, rows), *_gains(order, story)), _story_figures(order, story)
+    return Section(name, tuple(words), tables, tuple(figures), (methods,), tuple(missing), short)
 
 
 def _story_figures(order: Order, story: Story) -> Iterator[Shown]:
     if story.place is None or not story.weights:
         return
-    yield order.shown("story", answer=order.answer)
+    what = "before the kernel, the kernel, after it" if story.kernel else "the head's final weights"
+    yield order.shown("story", what, answer=order.answer)
     stage, last = story.weights[-1].stage.value.key, len(story.tokens) - 1
     place = {"layer": story.place[0], "head": story.place[1]}
     yield order.shown("attention-text", **place, stage=stage, position=last, spans=story.spans)
@@ -349,6 +352,8 @@ def matters_section(order: Order) -> Section:
     if order.source.model.config.variant in PLAIN:  # also where heads alone were measured
         return Section("matters", missing=(texts()["no_kernels"],))
     effects = _measured(order)
+    if not kernel_rows(order.source):
+        return Section("matters", missing=(texts()["no_kernels"],))
     if isinstance(effects, Absent):
         return Section("matters", missing=(texts()["unmeasured"].format(reason=effects.reason),))
     shapes, each = {kernel_of(row): row["shape"] for row in kernel_rows(order.source)}, effects.of_each()
@@ -380,6 +385,8 @@ def together_section(order: Order) -> Section:
     if order.source.model.config.variant in PLAIN:
         return Section("together", missing=(texts()["no_kernels"],))
     shapley = find_shapley(order.source.model.path)
+    if not kernel_rows(order.source):
+        return Section("together", missing=(texts()["no_kernels"],))
     if isinstance(shapley, Absent) or order.source.model.plan:
         line = shapley.reason if isinstance(shapley, Absent) else texts()["edited"]
         return Section("together", missing=(line,))

@@ -105,6 +105,11 @@ def test_what_cannot_be_made_says_why_in_a_line(models, tmp_path):
             missing[name] == ("this model has no key-query kernels.",)
             for name in ("matters", "together", "kernels")
         )
+    plain = report(models / "tiny-plain", "abc")
+    assert all("no key-query kernels" in plain.sections[at].missing[0] for at in (2, 3, 4))
+    assert plain.sections[1].title == "One prompt: what one head does"
+    titles = [table.title for table in plain.sections[1].tables] + [shown.title for shown in plain.figures]
+    assert titles and not any("kernel" in title for title in titles)
     nan = report(models / "tiny-nan", "abc")
     assert nan.sections[1].missing and nan.sections[4].tables
 

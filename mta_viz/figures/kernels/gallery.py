@@ -189,7 +189,7 @@ def tile_of(row: Row, layers: Sequence[kernels.LayerKernelSet], numbering: int) 
         values, own = _matrix(layer, kernel.where)[kernel.head][None], (0, kernel.head)
     target = tiles.Target(target_id(kernel), hover(row, numbering), 0, len(values) - 1)
     name = f"{head_name(kernel.layer, kernel.head, numbering)} {BESIDE[kernel.where]}"
-    return tiles.Tile(name, values, (own,), group_of(row), _note(values), (target,))
+    return tiles.Tile(name, values, (own,), f"{group_of(row)} {also(row)}".rstrip(), _note(values), (target,))
 
 
 @named("kernel-gallery")

@@ -7,7 +7,8 @@ the median of changing layer, head and stage, each from the click to the frame i
 map shows the new selection. Before every click the prompt is changed, outside the measured time, so
 that what the click asks for was never drawn before. Then, on one prompt: from a move of the pointer over the
 map to the frame with the new words, from the press on a cell to the frame with the new sum and its picture,
-and the bytes that came after the press. `--cells`: these alone. `--beside`: the app of another checkout of
+and the bytes that came after the press. `--cells`: these alone. Then, from a click on each page's link to its
+first picture, and from an address to two models side by side. `--beside`: the app of another checkout of
 this project in the same run, click by click in turn, with the ratio of the medians. Needs a chromium (see
 tests/browser/serving.py).
 """
@@ -20,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urljoin
 
 from playwright.sync_api import Page
 
@@ -71,6 +73,21 @@ AWAIT = """event => { window.measured = new Promise(done => {
         look();
     }, {once: true, capture: true});
 }); }"""
+# Seconds from a click on a page's link (one that is not there: the first page's) to its first picture.
+GO = """name => new Promise(done => {
+    const links = [...document.querySelectorAll('[data-testid=stSidebar] a')], start = performance.now();
+    const link = links.find(each => each.textContent.endsWith(name)) ?? links[0];
+    document.querySelectorAll('.js-plotly-plot, .mta-maps').forEach(each => each.dataset.before = 1);
+    link.click();
+    const there = () => link.textContent.endsWith(document.title.split(' · ')[0])
+        && document.querySelector(':is(.js-plotly-plot:has(.main-svg), .mta-maps):not([data-before])');
+    const look = () => there() || performance.now() - start > 20000
+        ? requestAnimationFrame(() => requestAnimationFrame(() => done((performance.now() - start) / 1000)))
+        : requestAnimationFrame(look);
+    look();
+})"""
+COMPARED = """() => [...document.querySelectorAll('[class*="st-key-chart-compare"]')]
+    .filter(chart => chart.querySelector('.main-svg')).length >= 3"""
 SENT: dict[Page, list[int]] = {}  # bytes of each message that came
 RESTING = "document.querySelector('[data-testid=\"stApp\"]').dataset.testScriptState === 'notRunning'"
 
@@ -86,6 +103,8 @@ def main() -> None:
             for measure in (_cells,) if arguments.cells else (_clicks, _cells):
                 for name, turns in measure(pages, n_tokens, arguments.clicks).items():
                     _print(f"{n_tokens} tokens, {name}", turns, "kB" if "sent" in name else "s")
+        for name, turns in ({} if arguments.cells else _pages(pages, arguments.clicks)).items():
+            _print(name, turns, "s")
 
 
 def _other_browser(page: Page) -> Page:
@@ -176,6 +195,34 @@ def _cells(pages: list[Page], n_tokens: int, count: int) -> dict[str, list[list[
         seconds["cell to why"].append([spent for spent, _ in chosen])
         seconds["sent for a cell"].append([sent / 1000 for _, sent in chosen])
     return seconds
+
+
+def _pages(pages: list[Page], count: int) -> dict[str, list[list[float]]]:
+    """Seconds of `count` changes to each page, and of as many first views of two models side by side."""
+    seconds: dict[str, list[list[float]]] = {name: [] for name in ("Kernels", "Labs", "Workspace")}
+    compared: list[list[float]] = []
+    for turn in range(count):
+        for name, turns in seconds.items():
+            turns.append([page.evaluate(GO, name) for page in pages if _rested(page)])
+        compared.append([_compare(page, turn) for page in pages])
+    return {f"page {name}": turns for name, turns in seconds.items()} | {"two models": compared}
+
+
+def _rested(page: Page) -> bool:
+    page.wait_for_timeout(LOOK_MS)
+    page.wait_for_function(RESTING)
+    return True
+
+
+def _compare(page: Page, turn: int) -> float:
+    """Seconds from an address of a model beside its twin, on a prompt not seen before, to three maps."""
+    prompt = f"abcde.fghij.klmno.pqrst.{chr(ord('a') + turn % 26)}uvwx%23ab"
+    tab, start = page.context.new_page(), time.perf_counter()
+    tab.goto(urljoin(page.url, f"/compare?ck=blocks-n5-mta&b=blocks-n5-transformer&l=1&h=1&s=kq&p={prompt}"))
+    tab.wait_for_function(COMPARED, polling=30)
+    spent = time.perf_counter() - start
+    tab.close()
+    return spent
 
 
 def _hover(page: Page, place: tuple[float, float]) -> float:

@@ -597,7 +597,8 @@ class Maps {
     }
     if (!side) return;
     pen.fillStyle = ink;
-    pen.fillText(`col ${key}`, end.x + 6, y - 8);
+    pen.textAlign = "right"; // within the map's room, however long
+    pen.fillText(`col ${key}`, end.x + 6.5 + across, y - 8);
     pen.fillStyle = "#FFFFFF";
     pen.fillRect(end.x + 6.5, y + 0.5, across, high - 1);
     pen.strokeRect(end.x + 6.5, y + 0.5, across, high - 1);

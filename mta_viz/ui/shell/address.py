@@ -83,7 +83,8 @@ def _draw_link() -> None:
     """What the browser's address holds; opening it draws it anew, when the page has said all of it."""
     with st.popover("Link", icon=":material/link:", key="link", on_change="rerun"):
         st.caption(_what_is_in_it())
-        st.code(with_parameters(st.context.url or "", dict(st.query_params)), language=None)
+        address = with_parameters(st.context.url or "", dict(st.query_params))
+        st.code(address, language=None, wrap_lines=True)  # a line that scrolls takes no keys
 
 
 def _what_is_in_it() -> str:

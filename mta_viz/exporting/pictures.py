@@ -22,8 +22,7 @@ from PIL.ImageColor import getrgb
 from mta_viz.errors import MtaVizError
 from mta_viz.plots import theme
 from mta_viz.plots.cells import TARGETS
-from mta_viz.plots.kernels.paper import PX_PER_MM
-from mta_viz.plots.theme import Figure
+from mta_viz.plots.theme import PX_PER_MM, Figure
 from mta_viz.printed import valid
 
 

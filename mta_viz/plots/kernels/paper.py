@@ -24,7 +24,6 @@ from mta_viz.plots.parts import Parts
 Width = Literal["column", "page"]
 Bars = Literal["diagonal", "ratio"]
 WIDTH_MM: dict[Width, int] = {"column": 84, "page": 174}  # one column of two, and both
-PX_PER_MM = 96 / 25.4
 SANS = "Arial, Helvetica, Liberation Sans, DejaVu Sans, sans-serif"
 WITH_KERNELS, WITHOUT_KERNELS = "#E69F00", "#0072B2"
 _PRINT = Room(
@@ -65,7 +64,7 @@ class _Box:
 
 def width_px(width: Width) -> int:
     """The figure's width in CSS pixels, 96 to the inch."""
-    return round(WIDTH_MM[width] * PX_PER_MM)
+    return round(WIDTH_MM[width] * theme.PX_PER_MM)
 
 
 def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering_from: int = 0) -> go.Figure:

@@ -17,7 +17,8 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.saved import Form, file_name, saved, together
 from mta_viz.figures.base import NamedFigure, Source, drawn
 from mta_viz.figures.kernels import paper as figures
-from mta_viz.plots.kernels.paper import PX_PER_MM, WIDTH_MM, Width
+from mta_viz.plots.kernels.paper import WIDTH_MM, Width
+from mta_viz.plots.theme import PX_PER_MM
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.kernels.parts import missing_text, select_kernel, weights_source
 from mta_viz.ui.shell import address, cache, show, sidebar, state

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import streamlit as st
 
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Offsets, Place, kernel_offsets
@@ -188,6 +187,8 @@ def _as_taps(taps: np.ndarray) -> interventions.Taps:
 
 
 def _draw_grid(kernel: _Kernel) -> None:
+    import pandas as pd  # here: the first map need not wait for it
+
     # Other taps are another widget.
     key = f"taps.{kernel.at.where}.{kernel.at.layer}.{kernel.at.head}.{kernel.key}"
     columns = [f"{offset:+d}" if offset else "0" for offset in kernel.offsets.key]

@@ -20,7 +20,6 @@ from mta_viz.analysis.labs.finder import NEIGHBOURS, region
 from mta_viz.figures.attention.maps import WHOLE_UP_TO, HeadMap, whole_map
 from mta_viz.figures.base import Drawn
 from mta_viz.figures.beside import EditedMaps
-from mta_viz.figures.labs import StoryFigure
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.kernels.mosaic import tap_limit
@@ -241,6 +240,8 @@ def draw_words(desk: Desk, linked: Linked) -> None:
         save_button(figure[0], "Map")
         save_button(figure[1], "Text")
         if desk.story is not None:
+            from mta_viz.figures.labs import StoryFigure  # here: the first map need not wait for it
+
             save_button(keep(source_of(desk.original), StoryFigure(ANSWER.value or None)), "Story")
 
 

@@ -217,7 +217,9 @@ def _rested(page: Page) -> bool:
 def _compare(page: Page, turn: int) -> float:
     """Seconds from an address of a model beside its twin, on a prompt not seen before, to three maps."""
     prompt = f"abcde.fghij.klmno.pqrst.{chr(ord('a') + turn % 26)}uvwx%23ab"
-    tab, start = page.context.new_page(), time.perf_counter()
+    browser = page.context.browser
+    assert browser is not None
+    tab, start = browser.new_page(viewport=page.viewport_size), time.perf_counter()
     tab.goto(urljoin(page.url, f"/compare?ck=blocks-n5-mta&b=blocks-n5-transformer&l=1&h=1&s=kq&p={prompt}"))
     tab.wait_for_function(COMPARED, polling=30)
     spent = time.perf_counter() - start

@@ -13,6 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from mta_viz.checkpoint import door
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.run.named_tasks import read_task
 from mta_viz.tasks import grammar
@@ -22,10 +23,11 @@ from mta_viz.tasks.words import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES,
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.training.finetune_settings import JSONL, FinetuneConfig
-from mta_viz.training.needle_data import HELD_OUT_STREAM, flowing_text, read_books
+from mta_viz.training.needle_data import HELD_OUT_SHARE, HELD_OUT_STREAM, flowing_text, read_books
 from mta_viz.training.trainer import Batch
 
 STREAM = "finetuning text"
+VERBATIM = (".md", ".py")  # files of a corpus that keep their line breaks, and hide no sentences
 CHARACTERS = 8  # of text a token: enough for most tokenizers, and twice as many are taken where it is not
 SHARES = 2**20
 ATTEMPTS = 8
@@ -33,17 +35,19 @@ ATTEMPTS = 8
 
 @dataclass(frozen=True)
 class Text:
-    """Running text by name: what is trained on (None: the grammar's), and what is held out of each kind."""
+    """Running text: `prose` (None: the grammar's), `others` with their line breaks, and what is held out."""
 
-    training: tuple[str, ...] | None
+    prose: tuple[str, ...] | None
+    others: tuple[str, ...]
     held_out: dict[str, str]
 
-    def passage(self, number: int, n_characters: int) -> str:
-        """The passage of that number: from a place in it on, from the beginning again at the end."""
-        if self.training is None:
+    def passage(self, number: int, n_characters: int, *, prose: bool = False) -> str:
+        """The passage of that number, of prose alone or of all: from a place in it on, again at the end."""
+        if self.prose is None:
             return _joined(grammar.paragraphs(number, STREAM), n_characters)
-        at = number % sum(map(len, self.training))
-        for text in self.training:
+        texts = self.prose if prose else self.prose + self.others
+        at = number % sum(map(len, texts))
+        for text in texts:
             if at < len(text):
                 start = text.rfind("\n", 0, at) + 1
                 around = -(-n_characters // len(text))
@@ -53,19 +57,29 @@ class Text:
 
 
 def read_text(corpus: Path | None, n_tokens: int) -> Text:
-    """The books of a folder, all but the end of each, or the grammar; of each kind held-out text too.
+    """The files of a folder, all but the end of each, or the grammar; of each kind held-out text too.
 
     Of a kind no more is held out than `n_tokens` need. Raises `MtaVizError` for a folder without text.
     """
     n_characters = CHARACTERS * n_tokens // 2
     held_out = {"grammar": _joined(grammar.paragraphs(0, HELD_OUT_STREAM), n_characters)}
     if corpus is None:
-        return Text(None, held_out)
+        return Text(None, (), held_out)
     books = read_books(corpus)
     each = n_characters // len(books)
     ends = (flowing_text(book.held_out)[:each] for book in books)
-    training = tuple(flowing_text(book.training) for book in books)
-    return Text(training, {"corpus": "\n".join(ends)} | held_out)
+    prose = tuple(flowing_text(book.training) for book in books)
+    others, held_out = list[str](), {"corpus": "\n".join(ends)} | held_out
+    for ending in VERBATIM:
+        texts = [door.read_text(file) for file in sorted(corpus.glob(f"*{ending}"))]
+        others += [text[: _cut(text)] for text in texts]
+        end = "\n".join(text[_cut(text) :][: n_characters // len(texts)] for text in texts)
+        held_out |= {f"corpus {ending}": end} if len(end) > CHARACTERS else {}
+    return Text(prose, tuple(others), held_out)
+
+
+def _cut(text: str) -> int:
+    return int(len(text) * (1 - HELD_OUT_SHARE))
 
 
 def _joined(paragraphs: Iterator[tuple[str, ...]], n_characters: int) -> str:
@@ -145,8 +159,8 @@ class FinetuneBatches:
         if isinstance(self.task, WrittenTask):
             return _Written(self.task)
         # half of the prompts in the corpus's own sentences, where there is one
-        of_corpus = self.text.training is not None and number % 2 == 1
-        haystack = self.text.passage(number >> 1, 4 * CHARACTERS * length) if of_corpus else None
+        of_corpus = self.text.prose is not None and number % 2 == 1
+        haystack = self.text.passage(number >> 1, 4 * CHARACTERS * length, prose=True) if of_corpus else None
         if self.task == "needle" or single:
             few = NEEDLES if self.task == "needle" else min(NEEDLES, self.config.names * self.config.cities)
             return needle_task(few, length, None, held_out=False, haystack=haystack)

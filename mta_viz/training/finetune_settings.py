@@ -95,6 +95,13 @@ class FinetuneConfig(RunSettings):
             problems.append("no layers are named; name those that get kernels, such as 2, 6, 10")
         if len(self.kernel) != 2:
             problems.append(f"kernel is {list(self.kernel)}; expected two sizes, of query and key")
+        elif max(self.kernel) > self.piece_length:
+            size = " x ".join(map(str, self.kernel))
+            problems.append(
+                f"kernel is {size}; expected at most {self.piece_length}, the tokens of a piece of text"
+            )
+        if self.learning_rate > 1:  # a tap of an identity is 1 at most
+            problems.append(f"learning_rate is {self.learning_rate}; expected at most 1")
         for name in ("names", "cities"):
             if not 1 <= getattr(self, name) <= MAX_SIDE:
                 problems.append(f"{name} is {getattr(self, name)}; expected 1 to {MAX_SIDE}")

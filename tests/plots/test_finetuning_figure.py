@@ -52,5 +52,11 @@ def test_a_run_that_goes_on_shows_how_far_it_is() -> None:
 def test_what_is_not_known_is_said_on_the_figure() -> None:
     empty = replace(RUNNING, loss=(), looks=(), before=None)
     assert "no step reported yet" in words(finetuning_curves(empty))
-    assert "no held-out samples" in words(finetuning_curves(empty))
     assert "no step" not in words(finetuning_curves(RUNNING))
+
+
+def test_a_task_without_answers_has_the_loss_alone_as_wide_as_the_figure() -> None:
+    figure = finetuning_curves(replace(RUNNING, looks=(), before=None))
+    assert_plotly_takes_it(figure)
+    assert len(figure.data) == 1 and figure.layout.xaxis.domain == (0, 1)
+    assert "Right answers" not in words(figure)

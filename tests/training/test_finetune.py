@@ -187,6 +187,17 @@ def test_perplexity_is_that_of_the_command(
     assert card["perplexity"]["after"] != card["perplexity"]["before"]
 
 
+def test_code_of_a_corpus_keeps_its_lines_and_hides_no_sentences(tmp_path: Path) -> None:
+    folder = corpus(tmp_path)
+    (folder / "code.py").write_text("def f():\n    return 1\n\n" * 40)
+    text = read_text(folder, 200)
+    assert set(text.held_out) == {"corpus", "grammar", "corpus .py"}
+    assert text.held_out["corpus .py"] == ("def f():\n    return 1\n\n" * 40)[len(text.others[0]) :]
+    passages = [text.passage(number, 60) for number in range(0, 2000, 37)]
+    assert any("def f():\n    return 1" in passage for passage in passages)
+    assert not any("def" in text.passage(number, 60, prose=True) for number in range(0, 2000, 37))
+
+
 def test_the_divergence_from_the_base_is_0_at_the_identity_and_grows(base: Path) -> None:
     recipe = recipe_of(base, keep="base", task="text", keep_weight=2.0)
     model = recipe.start(torch.device("cpu"))

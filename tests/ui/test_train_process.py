@@ -68,7 +68,8 @@ def test_a_training_runs_as_a_process_is_stopped_and_goes_on_to_its_end(
     stopped = until(out, lambda training: not training.alive)
     assert stopped.resumable and not stopped.done and stopped.run is not None
     assert stopped.run.state == "stopped" and "--resume goes on from there" in " ".join(stopped.words)
-    start(settings, out, resume=True)
+    assert not start(settings, out, resume=True).begun  # what it shows is still of the part before
+    until(out, lambda training: training.begun)
     done = until(out, lambda training: not training.alive)
     assert done.done and not done.resumable and done.job.settings == settings
     assert done.run is not None and (done.run.step, done.run.before) == (6, None)

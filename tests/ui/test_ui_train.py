@@ -24,8 +24,8 @@ QUICK = Estimate(step=0.5, gpu_step=0.05, n_bytes=10**9, measuring=20.0, free=8 
 TEXT = {"train_task": "text", "train_end": "steps", "train_steps": "2"}
 
 
-def training(alive: bool, folder: Path = Path("/out"), run=RUNNING, words=()) -> Training:
-    return Training(folder, process.Job(SETTINGS, 1), alive, run, words)
+def training(alive: bool, folder: Path = Path("/out"), run=RUNNING, words=(), begun=True) -> Training:
+    return Training(folder, process.Job(SETTINGS, 1), alive, run, begun, words)
 
 
 def test_the_estimate_says_how_long_and_how_large_and_what_a_gpu_would_take() -> None:
@@ -54,7 +54,8 @@ def test_a_slow_machine_and_little_memory_are_said() -> None:
             training(True, run=None, words=("measuring the base: 100 samples",)),
             "Before the first step: measuring the base: 100",
         ),
-        (training(True, run=None), "Starting: reading the base"),
+        (training(True, run=None), "Before the first step: reading the base"),
+        (training(True, begun=False, words=("measuring",)), "Going on from step 40: measuring"),
         (training(False, run=DONE), "Done."),
         (training(False, run=None), "Ended before its first step."),
     ],

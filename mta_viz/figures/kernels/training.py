@@ -160,7 +160,7 @@ class Finetuning(KernelFigure[FinetuningRun]):
         return read_finetuning(beside(origin.path))
 
     def draw(self, source: Source, result: FinetuningRun) -> Figure:
-        """Two panels."""
+        """One panel, or two."""
         return plots.finetuning_curves(result)
 
     def caption(self, source: Source, result: FinetuningRun) -> str:
@@ -170,10 +170,12 @@ class Finetuning(KernelFigure[FinetuningRun]):
             if result.state == "running"
             else f"{result.step:,} steps. "
         )
-        words += (
-            "Loss: that of the task's answers and what keeps the model as it was, together, in nats. Right "
-            "answers: greedy ones to held-out samples, whose words no step trains on, with 95 % intervals."
-        )
+        words += "Loss: what training makes small, of the task and what keeps the model as it was, in nats."
+        if result.before is not None:
+            words += (
+                " Right answers: greedy ones to held-out samples, whose words no step trains on, with 95 % "
+                "intervals."
+            )
         if result.looks:
             words += f" Grey: {result.looks[0].n} of them, on the way."
         return " ".join([words, *answer_words(result), *perplexity_words(result)])

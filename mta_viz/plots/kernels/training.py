@@ -126,30 +126,34 @@ _PANEL_LEFT, _RIGHT, _PANEL_TOP, _PANEL_BOTTOM, _GAP = 62, 14, 40, 50, 84
 
 
 def finetuning_curves(run: FinetuningRun, *, size: tuple[int, int] = (940, 300)) -> go.Figure:
-    """Loss at the left; at the right the share of right answers, with 95 % intervals.
+    """Loss, and beside it, of a task with answers, the share of right ones, with 95 % intervals.
 
     Grey: a few samples looked at on the way; coloured: all of them, of the base and of the result.
     """
     parts = Parts(size, {"l": _PANEL_LEFT, "r": _RIGHT, "t": _PANEL_TOP, "b": _PANEL_BOTTOM})
     room = size[0] - _PANEL_LEFT - _RIGHT
-    left, right = (room - _GAP) / 2 / room, (room + _GAP) / 2 / room
+    answered = bool(run.looks or run.before or run.after)
+    left, right = ((room - _GAP) / 2 / room, (room + _GAP) / 2 / room) if answered else (1.0, 1.0)
     last = max(run.steps if run.state == "running" else run.step, 1)
     steps: dict[str, Any] = {"range": (-0.04 * last, 1.04 * last), "nticks": 6}
     parts.traces.append(_loss(run))
-    parts.traces += _answers(run)
     parts.layout |= {
         "xaxis": theme.axis(domain=(0, left), **steps),
         "yaxis": theme.axis(rangemode="tozero"),
-        "xaxis2": theme.axis(domain=(right, 1), anchor="y2", **steps),
-        "yaxis2": theme.axis(range=(-0.03, 1.03), anchor="x2", tickvals=[0, 0.25, 0.5, 0.75, 1]),
         "dragmode": False,
     }
-    for start, stop, title, unit in ((0.0, left, "Loss", "nats"), (right, 1.0, "Right answers", "share")):
-        _add_words(parts, (start, stop), title, unit)
+    _add_words(parts, (0.0, left), "Loss", "nats")
+    if answered:
+        parts.traces += _answers(run)
+        parts.layout |= {
+            "xaxis2": theme.axis(domain=(right, 1), anchor="y2", **steps),
+            "yaxis2": theme.axis(range=(-0.03, 1.03), anchor="x2", tickvals=[0, 0.25, 0.5, 0.75, 1]),
+        }
+        _add_words(parts, (right, 1.0), "Right answers", "share")
     if not run.loss:
-        _say(parts, left / 2, "no step reported yet")
-    if not (run.looks or run.before or run.after):
-        _say(parts, (right + 1) / 2, "no held-out samples")
+        dark = {"size": 12, "color": theme.INK}  # the plotting area is white on a dark page too
+        middle = {"x": left / 2, "y": 0.5, "xanchor": "center", "yanchor": "middle"}
+        parts.add_words("no step reported yet", 12, font=dark, **middle)
     return parts.figure()
 
 
@@ -211,8 +215,3 @@ def _add_words(parts: Parts, domain: tuple[float, float], title: str, unit: str)
     parts.add_words("training step", 12, **below)
     beside = {"x": domain[0], "y": 0.5, "xanchor": "left", "yanchor": "middle", "xshift": 1 - _PANEL_LEFT}
     parts.add_words(unit, 12, textangle=-90, **beside)
-
-
-def _say(parts: Parts, x: float, text: str) -> None:
-    dark = {"size": 12, "color": theme.INK}  # the plotting area is white on a dark page too
-    parts.add_words(text, 12, x=x, y=0.5, xanchor="center", yanchor="middle", font=dark)

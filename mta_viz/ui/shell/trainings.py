@@ -81,13 +81,15 @@ class Job:
 class Training:
     """A training as its folder tells. `run` is None before the base is measured.
 
-    `alive`: whether its process runs now. `words`: the last lines of what it said.
+    `alive`: whether its process runs now, and `begun`: whether `run` is of that process, not of the one it
+    goes on from. `words`: the last lines of what it said.
     """
 
     folder: Path
     job: Job
     alive: bool
     run: finetuning.FinetuningRun | None
+    begun: bool
     words: tuple[str, ...]
 
     @property
@@ -139,8 +141,9 @@ def read_training(folder: Path) -> Training:
             raise MtaVizError(f"{printable(file)} names {name} by no whole path; it is not used")
     log = folder / finetuning.LOG_FILE
     alive = is_alive(log)  # before the rest is read: what ends meanwhile has written it
-    run = finetuning.read_finetuning(folder) if door.is_there(folder / finetuning.PROGRESS_FILE) else None
-    return Training(folder, job, alive, run, _last_words(log))
+    progress = folder / finetuning.PROGRESS_FILE
+    run = finetuning.read_finetuning(folder) if door.is_there(progress) else None
+    return Training(folder, job, alive, run, _changed(progress) >= _changed(file), _last_words(log))
 
 
 def _last_words(log: Path) -> tuple[str, ...]:

@@ -402,6 +402,8 @@ def with_kernels(base: Path, tmp_path: Path) -> Path:
         ({"max_seconds": 0.0}, "max_seconds is 0.0; expected a number of seconds above 0"),
         ({"train": "all", "dtype": "bfloat16"}, "trained in bfloat16 on a GPU alone; take float32 on cpu"),
         ({"names": 9}, "names is 9; expected 1 to 5"),
+        ({"kernel": (6, 601)}, "kernel is 6 x 601; expected at most 24, the tokens of a piece of text"),
+        ({"learning_rate": 1e9}, "learning_rate is 1000000000.0; expected at most 1"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_words(

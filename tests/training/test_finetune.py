@@ -1,8 +1,11 @@
 """Finetuning a random base of two layers that trains in seconds: what changes, what stays, what it says."""
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from mta_viz.run import tracing
 from mta_viz.tasks.needles import HELD_OUT
 from mta_viz.tasks.words import HELD_OUT_CITIES
 from mta_viz.training import finetune as finetuning
+from mta_viz.training import trainer
 from mta_viz.training.finetune import FinetuneRecipe, finetune, time_words, trainable, with_mta
 from mta_viz.training.finetune_data import answer_batch, held_out_samples, read_text
 from mta_viz.training.finetune_loss import FinetuneLoss, answer_loss, below, first_trained
@@ -148,6 +152,32 @@ def test_interrupted_and_resumed_equals_uninterrupted(
     assert torch.equal(ours[KERNEL], theirs[KERNEL])
     assert card["loss_curve"] == run[1]["loss_curve"]
     assert card["held_out"] == run[1]["held_out"]
+
+
+def train_and_die(base: Path, out: Path) -> None:
+    """As if the machine went down at the third step."""
+
+    def die(progress: TrainingProgress) -> None:
+        if progress.steps_done == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    trainer.SAVE_SECONDS = 0.0
+    finetune(config_of(base), out, report=die)
+
+
+def test_killed_outright_it_goes_on_from_the_last_state(
+    base: Path, run: tuple[Path, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "killed"
+    process = get_context("spawn").Process(target=train_and_die, args=(base, out))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert torch.load(out / STATE_FILE)["step"] == 2
+    card = finetune(config_of(base), out, resume=True)
+    ours, theirs = (read_adapter(folder / ADAPTER).tensors for folder in (out, run[0]))
+    assert torch.equal(ours[KERNEL], theirs[KERNEL])
+    assert card["loss_curve"] == run[1]["loss_curve"]
 
 
 def test_another_base_or_corpus_does_not_resume(base: Path, tmp_path: Path) -> None:

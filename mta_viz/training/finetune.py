@@ -365,7 +365,8 @@ def time_words(config: FinetuneConfig, seconds: float, device: str) -> str:
         words = f"{_duration(total)} are about {steps:,} steps"
     else:
         words = f"{steps:,} steps are about {_duration(total)}"
-    words = f"about {seconds:.2g} s a step on this machine: {words}"
+    step = f"{seconds:.2g} s" if seconds < 10 else _duration(seconds)
+    words = f"about {step} a step on this machine: {words}"
     if device == "cuda":
         return words
     if total > LONG_ON_CPU:

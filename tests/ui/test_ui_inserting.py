@@ -10,6 +10,7 @@ from mta_viz.config import MTAOptions
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.ui.kernels.inserting import Last
 from mta_viz.ui.shell.cache import discovery
+from mta_viz.ui.shell.models import ASSETS
 from tests.tiny_models import config, write_models
 from tests.ui.driver import address_of, app_at, borrowed, charts, fine, part_of, said, session_of
 
@@ -64,6 +65,13 @@ def test_kernels_are_inserted_and_the_adapter_opened(folder):
     adapter = read_adapter(written.folder / ADAPTER)
     assert adapter.about.options == MTAOptions(pre_kernel=(6, 11), mta_layers=(1, 3), head_pre=True)
     assert adapter.about.base.name == "tiny-plain"
+
+
+def test_a_model_that_is_named_itself_is_no_place_for_a_new_folder(folder, monkeypatch):
+    monkeypatch.setenv("MTA_VIZ_MODELS", f"{folder / 'tiny-plain' / 'model.safetensors'}:{folder}")
+    app = open_at("tiny-plain")
+    app.button(key="insert.open").click().run()
+    assert app.selectbox(key="insert.root").options == [str(folder), str(ASSETS)]
 
 
 def test_the_form_of_the_train_page_opens_filled_with_what_was_inserted(folder):

@@ -35,6 +35,7 @@ def test_the_estimate_says_how_long_and_how_large_and_what_a_gpu_would_take() ->
 
 
 def test_a_slow_machine_and_little_memory_are_said() -> None:
+    assert "about 3 min: 1 step in 4 min" in " ".join(estimate_words(replace(QUICK, step=170.0), SETTINGS))
     slow = replace(QUICK, step=20.0, free=5 * 10**8)
     words = " ".join(estimate_words(slow, SETTINGS))
     assert (

@@ -240,9 +240,11 @@ def estimate_words(estimate: Estimate, settings: Settings) -> list[str]:
     steps = settings.steps or max(1, round((settings.seconds or 0.0) / estimate.step))
     seconds = settings.seconds or steps * estimate.step
     place = "CPU" if settings.device == "cpu" else settings.device
+    step = f"{estimate.step:.2g} s" if estimate.step < 10 else time_text(estimate.step)
+    many = f"{steps:,} {'step' if steps == 1 else 'steps'}"
     words = [
-        f"On this {place}, as it is now, a step takes about {estimate.step:.2g} s: {steps:,} steps in "
-        f"{time_text(seconds)}, and {time_text(estimate.measuring)} to measure before and after.",
+        f"On this {place}, as it is now, a step takes about {step}: {many} in {time_text(seconds)}, and "
+        f"{time_text(estimate.measuring)} to measure before and after.",
         f"Memory: about {size_text(estimate.n_bytes)}.",
     ]
     if estimate.free is not None and estimate.n_bytes > estimate.free:

@@ -67,8 +67,9 @@ def test_kernels_are_inserted_and_the_adapter_opened(folder):
     assert adapter.about.base.name == "tiny-plain"
 
 
-def test_a_model_that_is_named_itself_is_no_place_for_a_new_folder(folder, monkeypatch):
-    monkeypatch.setenv("MTA_VIZ_MODELS", f"{folder / 'tiny-plain' / 'model.safetensors'}:{folder}")
+@pytest.mark.parametrize("given", ["tiny-plain", "tiny-plain/model.safetensors"])
+def test_a_model_that_is_named_itself_is_no_place_for_a_new_folder(folder, monkeypatch, given):
+    monkeypatch.setenv("MTA_VIZ_MODELS", f"{folder / given}:{folder}")
     app = open_at("tiny-plain")
     app.button(key="insert.open").click().run()
     assert app.selectbox(key="insert.root").options == [str(folder), str(ASSETS)]

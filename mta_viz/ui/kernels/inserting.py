@@ -145,8 +145,9 @@ def pick_folder(base: Path, suffix: str, key: str) -> Path:
     """A new folder, in one where models are looked for. Raises MtaVizError where none can be made."""
     *own, shipped = models.roots()
     here = [base.parent] if any(base.parent.is_relative_to(root) for root in own) else []
-    every = dict.fromkeys([*here, *own, shipped])  # one may be a model itself: a GGUF file, say
-    places = [place for place in every if place.is_dir() and os.access(place, os.W_OK)]
+    alone = {model.path for model in models.found()}  # a model named itself: no other is looked for in it
+    folders = [place for place in dict.fromkeys([*here, *own, shipped]) if place.is_dir()]
+    places = [place for place in folders if place not in alone and os.access(place, os.W_OK)]
     if not places:
         raise MtaVizError(
             "none of the folders with models can be written to; start the app with --models FOLDER"

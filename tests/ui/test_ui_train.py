@@ -57,6 +57,7 @@ def test_a_slow_machine_and_little_memory_are_said() -> None:
         ),
         (training(True, run=None), "Before the first step: reading the base"),
         (training(True, begun=False, words=("measuring",)), "Going on from step 40: measuring"),
+        (training(True, begun=False, words=("interrupted",)), "Going on from step 40: reading the base"),
         (training(False, run=DONE), "Done."),
         (training(False, run=None), "Ended before its first step."),
     ],

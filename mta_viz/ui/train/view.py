@@ -108,7 +108,8 @@ def state_words(training: Training) -> str:
         return "Stopped; what was trained is kept." if training.resumable else "Ended before its first step."
     if run is None or not training.begun:
         when = "Before the first step" if run is None else f"Going on from step {run.step:,}"
-        return f"{when}: {training.words[-1] if training.words else 'reading the base'}"
+        last = training.words[-1] if training.words else INTERRUPTED  # the last word of the part before
+        return f"{when}: {'reading the base' if last == INTERRUPTED else last}"
     if run.step >= run.steps or (run.seconds_left is not None and run.seconds_left <= 0):
         return "Trained; measuring the result"
     left = "" if run.seconds_left is None else f": about {time_text(run.seconds_left)} left"

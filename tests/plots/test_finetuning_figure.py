@@ -53,6 +53,7 @@ def test_what_is_not_known_is_said_on_the_figure() -> None:
     empty = replace(RUNNING, loss=(), looks=(), before=None)
     assert "no step reported yet" in words(finetuning_curves(empty))
     assert "no step" not in words(finetuning_curves(RUNNING))
+    assert finetuning_curves(replace(RUNNING, loss=((20, 3.0),))).data[0].mode == "markers"
 
 
 def test_a_task_without_answers_has_the_loss_alone_as_wide_as_the_figure() -> None:

@@ -159,9 +159,10 @@ def finetuning_curves(run: FinetuningRun, *, size: tuple[int, int] = (940, 300))
 
 def _loss(run: FinetuningRun) -> go.Scatter:
     x, y = zip(*run.loss, strict=True) if run.loss else ((), ())
-    look = {"color": theme.SELECTED_COLOR, "width": 2}
+    color = theme.SELECTED_COLOR
+    look = {"mode": "lines" if len(run.loss) > 1 else "markers", "line": {"color": color, "width": 2}}
     hover = [f"step {step:,}<br>loss {value:.4f}" for step, value in run.loss]
-    return go.Scatter(x=x, y=y, mode="lines", line=look, **theme.hover(hover))
+    return go.Scatter(x=x, y=y, marker={"color": color}, **look, **theme.hover(hover))
 
 
 def _answers(run: FinetuningRun) -> list[go.Scatter]:

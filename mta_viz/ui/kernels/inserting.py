@@ -72,13 +72,13 @@ def draw_inserting(page: Page) -> None:
 
 
 def _draw_dialog(page: Page) -> None:
-    place = st.empty()
+    form = st.empty()
     if state.part(Last).written is None:
-        with place.container():
+        with form.container():
             _draw_form(page)
     if written := state.part(Last).written:
-        with place.container():
-            _draw_written(written)
+        form.empty()  # another container in its place would keep what it does not draw over
+        _draw_written(written)
 
 
 def _draw_form(page: Page) -> None:

@@ -106,7 +106,6 @@ def test_what_cannot_be_made_says_why_in_a_line(models, tmp_path):
             for name in ("matters", "together", "kernels")
         )
     plain = report(models / "tiny-plain", "abc")
-    assert all("no key-query kernels" in plain.sections[at].missing[0] for at in (2, 3, 4))
     assert plain.sections[1].title == "One prompt: what one head does"
     titles = [table.title for table in plain.sections[1].tables] + [shown.title for shown in plain.figures]
     assert titles and not any("kernel" in title for title in titles)

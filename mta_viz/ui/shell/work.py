@@ -103,7 +103,7 @@ class Work:
             self._looked = now
             if is_here(self.reader):
                 self._gone_since = None
-            elif self._gone_since is None:  # since this look: how long the work was silent before says nothing
+            elif self._gone_since is None:  # from this look on: the work may have been silent for long
                 self._gone_since = now
             elif now - self._gone_since > LOST_SECONDS:
                 self.stop()

@@ -4,6 +4,7 @@ What stands under a file's own name afterwards is the old file or a whole new on
 the same command then does what it does without a fault.
 """
 
+import csv
 import importlib
 import io
 import json
@@ -44,6 +45,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "insert": ("insert", "tiny-plain", "--layers", "0", "--out", "out/inserted.safetensors", "--force"),
     "finetune": (*("finetune", "tiny-plain", "--layers", "0", "--steps", "3", "--lengths", "256"),
                  *("--pairs", "2x2", "--batch-size", "1", "--evaluation-samples", "2", "--out", "out/tuned")),
+    "questions": (*("questions", "tiny-mta", "--task", "qa1", "--length", "0", "--samples", "2"),
+                  *("--out", "out/answers.csv", "--force")),
+    "perplexity --last-word": (*("perplexity", "tiny-mta", "--last-word", "--prompt", "a city and a number"),
+                               *("--csv", "out/words.csv", "--force")),
+    "conjunction": ("conjunction", "tiny-blocks", "--samples", "4", "--out", "out/two.json", "--force"),
 }  # fmt: skip
 
 
@@ -86,6 +92,12 @@ def _html(file: Path) -> None:
         raise ValueError("it has no end")
 
 
+def _csv(file: Path) -> None:
+    with file.open(encoding="utf-8", newline="") as opened:
+        if len({len(row) for row in csv.reader(opened)}) != 1:
+            raise ValueError("its rows are not of one length")
+
+
 def _safetensors(file: Path) -> None:
     with safe_open(file, "pt") as opened:
         for name in list(opened.keys()):
@@ -94,6 +106,7 @@ def _safetensors(file: Path) -> None:
 
 CHECKS: dict[str, Callable[[Path], object]] = {
     ".json": lambda file: json.loads(file.read_text("utf-8")),
+    ".csv": _csv,
     ".html": _html,
     ".safetensors": _safetensors,
     ".pth": lambda file: torch.load(file, weights_only=True),

@@ -27,7 +27,6 @@ class Median:
     level: float
 
 
-@functools.cache  # scipy works out a p-value as well, which takes a millisecond
 def accuracy_interval(hits: int, n: int) -> tuple[float, float]:
     """95 % Clopper-Pearson interval of the share `hits` / `n`, both ends within [0, 1].
 
@@ -36,9 +35,10 @@ def accuracy_interval(hits: int, n: int) -> tuple[float, float]:
     """
     if not 0 <= hits <= n or n < 1:
         raise ValueError(f"{hits} of {n}: n must be at least 1, hits from 0 to n")
-    from scipy.stats import binomtest  # half a second, and many commands need no interval
+    from scipy.special import betaincinv  # slow to import, and many commands need no interval
 
-    low, high = binomtest(hits, n).proportion_ci(LEVEL, method="exact")
+    low = betaincinv(hits, n - hits + 1, (1 - LEVEL) / 2) if hits else 0.0
+    high = betaincinv(hits + 1, n - hits, (1 + LEVEL) / 2) if hits < n else 1.0
     return float(low), float(high)
 
 
@@ -103,12 +103,11 @@ def median_interval(values: ArrayLike) -> Median:
 @functools.cache
 def median_rank(n: int) -> tuple[int, float]:
     """How many of `n` samples lie outside the interval of the median at each end, and its exact level."""
-    from scipy.stats import binom
+    from scipy.special import bdtr
 
-    outside = int(binom.ppf((1 - LEVEL) / 2, n, 0.5))
-    if binom.cdf(outside, n, 0.5) > (1 - LEVEL) / 2:
-        outside = max(outside - 1, 0)
-    return outside, float(1 - 2 * binom.cdf(outside, n, 0.5))
+    below = bdtr(np.arange(n // 2 + 1), n, 0.5)
+    outside = max(int(np.searchsorted(below, (1 - LEVEL) / 2, "right")) - 1, 0)
+    return outside, float(1 - 2 * below[outside])
 
 
 def level_text(level: float) -> str:

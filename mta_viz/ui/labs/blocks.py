@@ -39,9 +39,9 @@ def draw_blocks(page: Page) -> None:
         form = _draw_form()
     task = form.task
     words = f"{task.n_blocks} blocks of {task.n_letters} letters, asked by {task.n_query}. {_chance(task)}"
-    with beside:
-        fits.draw_often(page, task, 0, task.n_tokens, partial(_right, task), words, fits.SAMPLES)
     _draw_sample(page, form)
+    with beside:  # after what a visitor waits for
+        fits.draw_often(page, task, 0, task.n_tokens, partial(_right, task), words, fits.SAMPLES)
     with st.expander("The error over many sequences, letter by letter"):
         _draw_error(page, task)
 

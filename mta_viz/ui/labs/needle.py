@@ -182,12 +182,12 @@ def _pick_template() -> tuple[str, str | None]:
 def _draw_form(page: Page, form: figures.OfTask, task: str, whole: bool, beside: DeltaGenerator) -> None:
     """How often it is right, the form's sample, more of both folded. Raises where there is no sample."""
     cache.remember(lambda: form.needle_sample(page.model), "sample", page.model_key, form)
-    with beside:
-        _draw_often(page, form)
     if not isinstance(form, figures.Written):
         length = LENGTH if isinstance(form, figures.Needles) else PAIRS_LENGTH
         fits.draw_length(form.n_tokens(page.model), page.model.config.n_ctx, length)
     _draw_sample(page, form, task, whole)
+    with beside:  # after what a visitor waits for
+        _draw_often(page, form)
     with st.expander("Sweep over lengths, depths and models"), errors_as_messages():
         draw_sweep(page, form)
 

@@ -43,9 +43,9 @@ def draw_questions(page: Page) -> None:
         whole = st.toggle("Whole text", **WHOLE.widget())
     task = form.question_task(page.model)
     n_tokens = len(QuestionFinder(**vars(form)).asked(source_of(page)).tokens)
-    with beside:
-        _draw_accuracy(page, form, task, n_tokens, n)
     _draw_sample(page, form, task, n_tokens, whole)
+    with beside:  # after what a visitor waits for
+        _draw_accuracy(page, form, task, n_tokens, n)
 
 
 def _draw_form(n_ctx: int) -> Questions:

@@ -168,9 +168,9 @@ def twin_beside(own: ModelKey) -> tuple[str, ModelKey] | None:
     if own.base is not None:
         return Path(own.base).name, beside(own, own.base)
     folder = Path(own.path).parent
-    there = {model.path.name: model for model in found() if model.path.parent == folder and can_run(model)}
-    name = twin_of(Path(own.path).name, list(there))
-    return None if name is None else (there[name].name, beside(own, str(there[name].path)))
+    there = {model.path.name: model for model in found() if model.path.parent == folder}
+    twin = there.get(twin_of(Path(own.path).name, list(there)) or "")
+    return None if twin is None or not can_run(twin) else (twin.name, beside(own, str(twin.path)))
 
 
 def can_run(model: Found) -> bool:

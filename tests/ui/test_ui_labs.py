@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from unittest.mock import Mock
 
 import pytest
 
@@ -68,8 +69,7 @@ def test_a_lab_opens_with_a_sample_its_answer_its_text_and_its_heads(open_lab):
     assert dict(map(reversed, outlined))["?"] == question and text.count("<strong>") == 1
     table = app.dataframe[0].value
     assert len(table) == 8 and {"head", "raw", "kq", "mix", "sm", "kq'", "final", "p"} <= set(table.columns)
-    first = session_of(app).selection
-    assert table["head"][0] == f"L{first.layer} H{first.head}"
+    assert app.button(key="finder.workspace").label == f"Open {table['head'][0]} in the workspace"
     assert len(charts(app)) == 7  # heads, and three maps for each convolution
     assert view_of(app)["needle shown"] == "true"
     app.button(key="needle.new").click().run()
@@ -77,6 +77,25 @@ def test_a_lab_opens_with_a_sample_its_answer_its_text_and_its_heads(open_lab):
     run_until(app, "Gold: ")
     fine(app)
     assert said(app) != words
+
+
+def test_a_visit_leaves_the_chosen_head_alone_until_one_is_chosen_there(open_app):
+    app = open_app("tiny-mta", prompt="a cat sat", settings=SMALL)
+    before = session_of(app).selection = dataclasses.replace(session_of(app).selection, layer=0, head=0)
+    app = run_until(app.switch_page(LABS).run(), "Gold: ")
+    assert session_of(app).selection == before
+    first = app.dataframe[0].value["head"][0]
+    assert first != "L0 H0"
+    app.button(key="finder.workspace").click().run()
+    opened = session_of(app).selection
+    assert f"L{opened.layer} H{opened.head}" == first
+
+
+@pytest.mark.parametrize("later", ["ui.labs.fits.draw_often", "ui.shell.models.base_of"])
+def test_the_sample_waits_for_no_accuracy_and_no_look_into_other_models(open_app, monkeypatch, later):
+    monkeypatch.setattr(f"mta_viz.{later}", Mock(side_effect=PromptError("later")))
+    app = run_until(open_app("tiny-mta", page=LABS, settings=SMALL), "Gold: ")
+    assert len(charts(app)) == 7
 
 
 def test_what_takes_long_is_a_button_with_the_time_it_takes(open_lab, monkeypatch):

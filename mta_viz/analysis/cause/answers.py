@@ -164,8 +164,9 @@ class Standing:
         return math.exp(self.log_probability)
 
     def words(self) -> str:
-        """`log-odds +9.31, rank 1, probability 1.000`."""
-        return f"log-odds {self.log_odds:+.2f}, rank {self.rank}, probability {self.probability:.3f}"
+        """`log-odds +9.31, rank 1, probability 1.000`; of one below 0.001 as `2.1e-6`."""
+        stands = f"log-odds {self.log_odds:+.2f}, rank {self.rank}"
+        return f"{stands}, probability {probability_text(self.probability)}"
 
     def as_data(self) -> dict[str, float | int | None]:
         """Plain values, what moves most first."""
@@ -320,7 +321,7 @@ class TwinAnswer:
 
     def words(self, answer: str) -> str:
         """What it writes, and how the model's `answer` stands with it."""
-        writes = f"{self.name} writes “{self.writes.strip()}” (probability {self.own.probability:.3f})"
+        writes = f"{self.name} writes “{self.writes.strip()}” (probability {probability_text(self.own.probability)})"
         return f"{writes}; it gives “{answer}” {self.standing.words()}"
 
 

@@ -51,9 +51,11 @@ def draw_compare(page: Page, selected: Selected) -> None:
     """What differs, and both sides. What cannot be compared is said in its place; the pickers stay."""
     both = _compared(page)
     if both is not None:
-        _draw_answers(both)
+        answers = st.container()  # above the maps, which a visitor waits for
         st.markdown("**This head in A and in B**")
         _draw_maps(page, selected, both)
+        with answers:
+            _draw_answers(both)
         st.markdown("**What every head gives the needle**")
         _draw_needle(selected, both)
         st.markdown("**Kernels**")

@@ -22,13 +22,12 @@ from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import LEVEL, level_text, median_rank, median_words
 from mta_viz.tasks.needles import MAX_SIDE
 from mta_viz.ui.labs.fits import opens, seconds_here
-from mta_viz.ui.labs.parts import ranked_table, select_first, source_of
-from mta_viz.ui.shell import cache, show, state, work
+from mta_viz.ui.labs.parts import head_of, on_map, ranked_table, source_of
+from mta_viz.ui.shell import cache, show, work
 from mta_viz.ui.shell.cache import ModelKey, Stores
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.models import model_of, twin_beside
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import bar, caption, explain, head_name, menu, number, plain
 from mta_viz.ui.shell.work import Work, time_text
@@ -207,16 +206,16 @@ def _draw_results(
     measure = figure.what(results)
     own = next(iter(results))
     heads = [(head.layer, head.head) for head in conjunctions.ranked(results[own], measure)]
-    select_first(NAME, (figure, page.model_key, results[own].n), heads)
+    place = head_of(NAME, (figure, page.model_key, results[own].n), heads)
     other = None  # the twin, where it is still there: files say which it was
     if twin is not None:
         kept = cache.stores()
         other = work.finished("twin", twin, lambda work: model_of(twin, kept, work), kept.models)
     source = source_of(page, None if other is None else Source(other))
     with st.container(horizontal=True):
-        for place, name in enumerate(results):
+        for name in results:
             with st.container(width=MAP_PX):
-                shown = replace(figure, of="twin" if place else "model")
+                shown = replace(figure, marked=place) if name == own else replace(figure, of="twin")
                 _draw_model(source, shown, results, name)
     with st.expander("All heads, in numbers"):
         for name, test in results.items():
@@ -224,7 +223,7 @@ def _draw_results(
             there = conjunctions.measure_there(test, measure)
             widget = f"conjunction.{hash((figure, name, test.n))}.table"
             _draw_ranking(page.numbering, test, there, widget, name == own)
-    st.markdown(plain(_head_words(own, results[own], measure, page.numbering)))
+    st.markdown(plain(_head_words(own, results[own], measure, place, page.numbering)))
     explain(READING, f"{MORE} {_sure_words(results)}")
 
 
@@ -241,11 +240,9 @@ def _draw_model(source: Source, figure: figures.OfConjunction, results: Results,
     there = conjunctions.measure_there(test, measure)
     lacks = f" (it has no {measure[1].value.short}: {there[1].value.short})" if there != measure else ""
     st.markdown(plain(f"{name}, {test.n:,} sample{'s' if test.n > 1 else ''}{lacks}"))
-    own, selected = figure.of == "model", state.selection()
-    widget = f"conjunction.{hash((figure, name, test.n))}"
-    if own and selected.layer is not None and selected.head is not None:
-        figure = replace(figure, marked=(selected.layer, selected.head))
-    show.show(source, figure, on_head if own else None, result=results, widget=widget)
+    choose = on_map(NAME) if figure.of == "model" else None
+    widget = f"conjunction.{hash((replace(figure, marked=None), name, test.n))}"
+    show.show(source, figure, choose, result=results, widget=widget)
 
 
 def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: str, own: bool) -> None:
@@ -266,7 +263,7 @@ def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: s
             **({} if p is None else {"p, corrected": f"{float(p[place]):.2g}"}),
         }
 
-    ranked_table(widget, list(heads), row, numbering, own, height=260)
+    ranked_table(widget, list(heads), row, numbering, NAME if own else None, height=260)
 
 
 def _verdict(name: str, test: Conjunction, numbering: int) -> str:
@@ -306,10 +303,11 @@ def _shares(test: Conjunction, head: Strongest) -> str:
     return f"The span's share there is {', '.join(f'{share:.3f} with {what}' for share, what in named)}."
 
 
-def _head_words(name: str, test: Conjunction, measure: Measure, numbering: int) -> str:
-    """What the two words do at the selected head, each with its interval; empty where the stage is absent."""
-    selected, effects = state.selection(), test.effects(measure)
-    place = selected.layer or 0, selected.head or 0
+def _head_words(
+    name: str, test: Conjunction, measure: Measure, place: tuple[int, int], numbering: int
+) -> str:
+    """What the two words do at a head, each with its interval; empty where the stage is absent."""
+    effects = test.effects(measure)
     n_layers, n_heads = effects.a.mean.shape
     if place[0] >= n_layers or place[1] >= n_heads or effects.a.mean[place].isnan():
         return ""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -34,6 +35,7 @@ from mta_viz.ui.shell.widgets import caption, head_name, layer_label, menu, plai
 from mta_viz.ui.shell.work import Work, time_text
 
 LINKED_SECONDS = 60  # nothing longer starts by itself where a sample was shown, by a link for example
+FINDER = "finder"  # the labs of facts that heads find, which show one head
 SHOWN, LEAST = 42, 30  # letters of a gap shown at each end; fewer in between are not worth a cut
 SCORE, PART = Setting("finder score", ""), Setting("finder part", "")
 USUAL_SCORES = ("gain.kq", "gain.kq2", "span.final")  # what a kernel does first, where there is one
@@ -48,9 +50,9 @@ def source_of(page: Page, beside: Source | None = None) -> Source:
 
 @dataclass
 class Labs:
-    """By a lab's name: the ranking whose first head was selected last."""
+    """By a lab's name: its ranking, and whether a head was chosen of it, which is then the selected one."""
 
-    rankings: dict[str, Hashable] = field(default_factory=dict)
+    rankings: dict[str, tuple[Hashable, bool]] = field(default_factory=dict)
 
 
 @contextmanager
@@ -100,22 +102,30 @@ def draw_haystack() -> str | None:
     return None if file is None else file[1]
 
 
-def select_first(
-    lab: str, ranking: Hashable, places: Sequence[tuple[int, int]], keep_first: bool = False
-) -> None:
-    """A new ranking begins at its first head; `keep_first`: but for the session's first, of a link."""
-    last, selected = state.part(Labs).rankings, state.selection()
-    begins = lab not in last
-    if last.get(lab) == ranking and selected.layer is not None and selected.head is not None:
-        return
-    last[lab] = ranking
-    if places and not (begins and keep_first):
-        select(places[0])
+def head_of(
+    lab: str, ranking: Hashable, places: Sequence[tuple[int, int]], *, linked: bool = False
+) -> tuple[int, int]:
+    """The head a lab shows, layer and head: of a new ranking its first, until one is chosen in the lab.
+
+    What is selected elsewhere stays as it is. `linked`: a link chose one of the session's first ranking.
+    """
+    rankings, now = state.part(Labs).rankings, state.selection()
+    last, chosen = rankings.get(lab, (ranking, linked))
+    rankings[lab] = ranking, chosen and last == ranking
+    return (now.layer or 0, now.head or 0) if rankings[lab][1] or not places else places[0]
 
 
-def select(place: tuple[int, int]) -> None:
-    """Select the head at `place` (layer, head)."""
-    state.select(layer=place[0], head=place[1])
+def choose(lab: str, place: tuple[int, int] | None) -> None:
+    """Select the head at `place` (layer, head), in the lab and elsewhere."""
+    if place is not None:
+        rankings = state.part(Labs).rankings
+        rankings[lab] = rankings[lab][0], True
+        state.select(layer=place[0], head=place[1])
+
+
+def on_map(lab: str) -> Callable[[str], None]:
+    """A click on a head's tile chooses that head."""
+    return lambda widget: choose(lab, pickers.pair_of(widget))
 
 
 def ranked_table(
@@ -123,13 +133,13 @@ def ranked_table(
     places: Sequence[tuple[int, int]],
     row: Callable[[int, int], Mapping[str, Any]],
     numbering: int,
-    choice: bool = True,
+    lab: str | None = FINDER,
     **look: Any,
 ) -> None:
-    """Heads in order, `row(layer, head)` beside each one's label; a click on a row selects its head."""
+    """Heads in order, `row(layer, head)` beside each one's label; a click on a row of a `lab` chooses it."""
     rows = [{"head": head_name(*place, numbering), **row(*place)} for place in places]
-    if choice:
-        row_table(name, rows, places, select, **look)
+    if lab:
+        row_table(name, rows, places, partial(choose, lab), **look)
     else:
         st.dataframe(rows, hide_index=True, key=name, **look)
 
@@ -186,11 +196,10 @@ def draw_heads(
     ranked = ranking(figure.scores_of(finder), score.key)
     values = {(head.layer, head.head): head.value for head in ranked if not math.isnan(head.value)}
     linked = {"l", "h"} <= state.session().link.opened_with.keys()
-    select_first("finder", figure, list(values), keep_first=linked)
-    place = state.selection().layer or 0, state.selection().head or 0
+    place = head_of(FINDER, figure, list(values), linked=linked)
     name = head_name(*place, page.numbering)
     if below.button(f"Open {name} in the workspace", icon=":material/grid_on:", key="finder.workspace"):
-        _open_in_workspace(page, finder, *prompt)
+        _open_in_workspace(page, finder, place, *prompt)
     with maps:
         _draw_map(page, replace(figure, marked=place), finder)
         if crop is not None:
@@ -208,7 +217,7 @@ def _draw_map(page: Page, figure: FinderMap, finder: Finder) -> None:
     line = f"Click a head. {figure.score_of(finder).name} of “{figure.part_of(finder).name}”."
     look: dict[str, Any] = {"result": finder, "widget": f"finder.{hash(figure)}", "words": line}
     with st.container(width=MAP_PX):
-        show.show(source_of(page), figure, pickers.on_head, **look)
+        show.show(source_of(page), figure, on_map(FINDER), **look)
 
 
 def _pick_scored(figure: FinderMap, finder: Finder, words: str) -> FinderMap:
@@ -279,7 +288,9 @@ def _lit_words(finder: Finder, numbering: int) -> str:
     return f"The convolution that lights “{finder.parts.asked.name}” most: {'; '.join(lit)}."
 
 
-def _open_in_workspace(page: Page, finder: Finder, text: str, find: Callable[[], tuple[Span, ...]]) -> None:
+def _open_in_workspace(
+    page: Page, finder: Finder, place: tuple[int, int], text: str, find: Callable[[], tuple[Span, ...]]
+) -> None:
     """The same prompt there, its spans named, at this head and the query that should find the part."""
     sidebar.use_prompt(text)
     if page.model_key is not None:
@@ -287,7 +298,7 @@ def _open_in_workspace(page: Page, finder: Finder, text: str, find: Callable[[],
         asked = next((span for span in spans if span.name == finder.parts.asked.name), None)
         chosen = NO_SPAN if asked is None else span_name(asked)
         name_spans(cache.RunKey(page.model_key, text).text, spans, chosen)
-    state.select(query=finder.parts.query, key=None)
+    state.select(layer=place[0], head=place[1], query=finder.parts.query, key=None)
     st.switch_page(WORKSPACE)
 
 

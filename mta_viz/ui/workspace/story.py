@@ -88,9 +88,9 @@ def _measure(page: Page, scored: bool, work: Work, keep: Keep) -> Story:
 
 
 def choose_head(page: Page) -> None:
-    """Selects a head where nobody chose one: the story's, before it is there the best guess."""
+    """Selects a head where nobody chose one, or a cell of it: the story's, before it is there the best guess."""
     opened, now, story = state.part(Opened), state.selection(), known_story(page)
-    if opened.place is not None and (now.layer, now.head, now.stage) == opened.place:
+    if opened.place is not None and (now.layer, now.head, now.stage) == opened.place and now.query is None:
         if opened.run == page.key and story is None:
             return
         now = state.select(layer=None, head=None, stage=None)

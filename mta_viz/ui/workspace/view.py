@@ -97,7 +97,10 @@ def draw_workspace(page: Page) -> None:
 
 
 def _draw(page: Page) -> None:
-    """Top to bottom in places made first; the maps a visitor waits for are filled in, and sent, first."""
+    """Top to bottom in places made first; the maps a visitor waits for are filled in, and sent, first.
+
+    Those of a second run stand in the open view: it comes before what is said of the first one.
+    """
     with errors_as_messages():
         choose_head(page)
     top, desk = st.container(gap="xsmall"), _desk(page)
@@ -108,13 +111,17 @@ def _draw(page: Page) -> None:
             left = st.container(key="of-heads", gap="xsmall")
             with st.container(key="exact", gap="xsmall"):
                 _draw_panels(desk, linked)
-            time.sleep(PAINT)
+            of_cell = partial(_draw_of_cell, page, _outside(desk), on_page())
+            if VIEW.value == BESIDE:
+                of_cell()
+            else:
+                time.sleep(PAINT)
             with top:
                 _draw_top(desk)
             with left:
                 draw_heads(desk)
-            kept = on_page()
-            _draw_of_cell(page, _outside(desk), kept)
+            if VIEW.value != BESIDE:
+                of_cell()
     if not heads.is_pooled(desk.head):  # last: it takes a pass over the layer, and all else is on screen
         with top:
             heads.pool_layer(desk.head)
@@ -124,6 +131,7 @@ def _desk(page: Page) -> Desk:
     """What is looked at, of which everything exists."""
     heads.SCALE.declare(options=heads.SCALES)  # these count before their widgets are drawn
     BEFORE.declare()
+    VIEW.declare()
     selected = pickers.resolve(state.selection(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
     plan, story = plans.current_plan(page.model.config), known_story(page)
@@ -180,6 +188,12 @@ def _draw_panels(desk: Desk, linked: Linked) -> None:
     draw_words(desk, linked)
 
 
+def _draw_side(desk: Desk) -> None:
+    with errors_as_messages():
+        draw_inspector(desk)
+    heads.point_view(desk.head)
+
+
 @st.fragment
 def _draw_of_cell(page: Page, outside: Hashable, kept: tuple[NamedFigure[Any], ...]) -> None:
     """What hangs on the chosen cell: a choice of another one runs this alone.
@@ -193,10 +207,8 @@ def _draw_of_cell(page: Page, outside: Hashable, kept: tuple[NamedFigure[Any], .
         begin(kept)
         keep_figures(desk)
         side, below = (st.container(key=name, gap="xsmall") for name in ("inspector", "views"))
-        with side:
-            with errors_as_messages():
-                draw_inspector(desk)
-            heads.point_view(desk.head)
-        with below:
-            draw_views(desk)
+        parts = ((side, _draw_side), (below, draw_views))
+        for place, draw in reversed(parts) if VIEW.value == BESIDE else parts:
+            with place:
+                draw(desk)
     state.mirror()

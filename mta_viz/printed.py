@@ -18,6 +18,14 @@ def size_text(n_bytes: int) -> str:
     return f"{n_bytes / 1e3:.1f} kB"
 
 
+def probability_text(value: float) -> str:
+    """0.973; below 0.001 as 1.2e-4."""
+    if value >= 0.001 or value == 0:
+        return f"{value:.3f}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
 MOST = 300  # characters of foreign text
 LINES, LINE = 40, 2000  # of a message; characters of one of its lines, which may hold several foreign texts
 # Controls (all but tab and line end), halves of characters, and what is no character; directions of writing.

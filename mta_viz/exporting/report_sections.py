@@ -38,8 +38,7 @@ from mta_viz.figures.base import Source, drawn
 from mta_viz.figures.kernels.gallery import kernel_rows
 from mta_viz.figures.labs import ODDS, SHARES, StoryFigure
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.plots.theme import probability_text
-from mta_viz.printed import number, size_text
+from mta_viz.printed import number, probability_text, size_text
 from mta_viz.run.files import weights_digest
 from mta_viz.run.scoring import embedded
 from mta_viz.tables import Table

@@ -24,6 +24,7 @@ from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.attention.text import Coloring
 from mta_viz.plots.cause import Place, sweep_map
 from mta_viz.plots.parts import Number, Parts
+from mta_viz.printed import probability_text
 from mta_viz.tasks.intervals import level_text
 
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -221,7 +222,7 @@ def loss_text(result: TextLosses, shown: range, *, limit: float, width: int = 90
 def _loss_hover(loss: float, rank: int, expected: str) -> str:
     if not rank:
         return "nothing predicts it"
-    line = f"probability {theme.probability_text(math.exp(-loss))} · rank {rank:,}<br>loss {loss:.3f} nats"
+    line = f"probability {probability_text(math.exp(-loss))} · rank {rank:,}<br>loss {loss:.3f} nats"
     return line if rank == 1 else f'{line}<br>likeliest: "{theme.escape(expected)}"'
 
 

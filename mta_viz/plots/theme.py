@@ -116,14 +116,6 @@ def weight_text(value: float) -> str:
     return f"{value:.3f}"
 
 
-def probability_text(value: float) -> str:
-    """0.973; below 0.001 as 1.2e-4."""
-    if value >= 0.001 or value == 0:
-        return f"{value:.3f}"
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
-
-
 def limit_text(limit: float) -> str:
     """A colour limit, which is a round number: no padding zeros."""
     return f"{limit:g}"

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mta_viz.plots import theme
+from mta_viz.printed import probability_text
 
 
 def test_markup_entities_and_tex_are_shown_letter_by_letter() -> None:
@@ -56,8 +57,8 @@ def test_ticks_by_hand() -> None:
 def test_numbers() -> None:
     assert theme.score_text(4.1834) == "+4.18" and theme.score_text(-0.0) == "-0"
     assert theme.weight_text(-0.0841) == "-0.084"
-    assert theme.probability_text(0.9731) == "0.973" and theme.probability_text(0.00012) == "1.2e-4"
-    assert theme.probability_text(0.0) == "0.000"
+    assert probability_text(0.9731) == "0.973" and probability_text(0.00012) == "1.2e-4"
+    assert probability_text(0.0) == "0.000"
 
 
 @pytest.mark.parametrize(("signed", "values"), [(True, [-5, 0, 5]), (False, [0, 2.5, 5])])

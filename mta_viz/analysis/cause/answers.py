@@ -24,6 +24,7 @@ from mta_viz.model.editing import Sources, edited
 from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import Plan
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import probability_text
 from mta_viz.run.scoring import after_layer, last_logits
 from mta_viz.run.tracing import Progress, Trace, capture, generate, load, operated
 from mta_viz.tasks.facts import plain_ids
@@ -321,7 +322,8 @@ class TwinAnswer:
 
     def words(self, answer: str) -> str:
         """What it writes, and how the model's `answer` stands with it."""
-        writes = f"{self.name} writes “{self.writes.strip()}” (probability {probability_text(self.own.probability)})"
+        own = probability_text(self.own.probability)
+        writes = f"{self.name} writes “{self.writes.strip()}” (probability {own})"
         return f"{writes}; it gives “{answer}” {self.standing.words()}"
 
 

@@ -40,7 +40,7 @@ from mta_viz.analysis.labs.finder import Finder, Parts, find
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import Printed, Row, number
+from mta_viz.printed import Printed, Row, number, probability_text
 from mta_viz.run.tracing import Progress, Prompt, Trace, capture, generate
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
@@ -204,7 +204,8 @@ class Story(Printed):
     def _table(self) -> tuple[Row, list[Row]]:
         """The same in short."""
         rows: list[Row] = [
-            (name, number(at.log_odds), at.rank, f"{at.probability:.3f}") for name, at in self.states.items()
+            (name, number(at.log_odds), at.rank, probability_text(at.probability))
+            for name, at in self.states.items()
         ]
         return (f"answer {self.answer.text!r}", "log-odds", "rank", "probability"), rows
 

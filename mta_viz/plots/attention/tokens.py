@@ -25,6 +25,7 @@ from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.stages import bars
 from mta_viz.plots.kernels.mosaic import offset_ticks, tap_limit
 from mta_viz.plots.parts import Parts, lying_bars
+from mta_viz.printed import probability_text
 from mta_viz.tokenizers.base import Tokens
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _GAP, _CAPTION = 46, 8, 40, 40, 24, 18
@@ -255,7 +256,7 @@ def next_tokens(predictions: Sequence[Prediction], *, width: int = 460) -> go.Fi
     labels = [theme.escape(theme.cut(token.piece, 16)) for token in predictions]
     size = (width, _ROW_PX * max(len(predictions), 1) + _NEXT_TOP + _BOTTOM)
     parts = Parts(size, {"l": round(theme.text_px(labels)) + 16, "r": 12, "t": _NEXT_TOP, "b": _BOTTOM})
-    shares = [theme.probability_text(token.probability) for token in predictions]
+    shares = [probability_text(token.probability) for token in predictions]
     hovers = [
         f'"{theme.escape(token.piece)}" (token {token.id})<br>probability {share}'
         for token, share in zip(predictions, shares, strict=True)
@@ -299,7 +300,7 @@ def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
     facts = [part[:, column].tolist() for part in (lens.logits, lens.probabilities, lens.ranks)]
     token = f'"{theme.escape(lens.pieces[column])}" (token {lens.ids[column]})'
     texts = [
-        f"{token}<br>logit {theme.score_text(logit)} · probability {theme.probability_text(p)} · rank {rank}"
+        f"{token}<br>logit {theme.score_text(logit)} · probability {probability_text(p)} · rank {rank}"
         for logit, p, rank in zip(*facts, strict=True)
     ]
     turn, place = divmod(column, len(theme.LINE_COLORS))
@@ -321,7 +322,7 @@ def lens_tokens(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -
     hovers = [
         [
             f'"{theme.escape(token.piece)}" (token {token.id})<br>'
-            f"probability {theme.probability_text(token.probability)}"
+            f"probability {probability_text(token.probability)}"
             for token in row
         ]
         for row in lens.top

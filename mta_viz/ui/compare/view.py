@@ -14,7 +14,8 @@ from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import compare as figures
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
-from mta_viz.plots.theme import probability_text, score_text
+from mta_viz.plots.theme import score_text
+from mta_viz.printed import probability_text
 from mta_viz.ui.attention.head import span_name, spans_of
 from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, pick_side
 from mta_viz.ui.shell import plan, state

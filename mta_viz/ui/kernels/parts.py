@@ -28,7 +28,8 @@ from mta_viz.figures.kernels.card import CardKernel, kernel_at_matches
 from mta_viz.figures.kernels.gallery import KernelEffects
 from mta_viz.model.plans import Edit
 from mta_viz.plots.kernels.mosaic import Scale
-from mta_viz.plots.theme import probability_text, weight_text
+from mta_viz.plots.theme import weight_text
+from mta_viz.printed import probability_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import level_text

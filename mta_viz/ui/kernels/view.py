@@ -19,7 +19,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.figures.kernels import layer as figures
 from mta_viz.figures.kernels import training as recurrence
 from mta_viz.figures.kernels.gallery import kernel_rows
-from mta_viz.plots.theme import probability_text
+from mta_viz.printed import probability_text
 from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line

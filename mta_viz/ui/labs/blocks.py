@@ -12,7 +12,7 @@ from mta_viz.errors import PromptError
 from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, Blocks
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.parts import colors_of
-from mta_viz.plots.theme import probability_text
+from mta_viz.printed import probability_text
 from mta_viz.run.tracing import Progress, capture, estimate_seconds
 from mta_viz.tasks.blocks import OUTPUTS, BlockTask
 from mta_viz.ui.labs import fits, parts

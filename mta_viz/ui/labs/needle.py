@@ -22,7 +22,7 @@ from mta_viz.figures.labs import samples as figures
 from mta_viz.figures.labs.measured import KernelArms
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
-from mta_viz.plots.theme import probability_text
+from mta_viz.printed import probability_text
 from mta_viz.run.named_tasks import written_task
 from mta_viz.run.tracing import Progress, estimate_seconds
 from mta_viz.tasks.intervals import mean_words, median_words

@@ -10,7 +10,7 @@ from mta_viz.analysis.labs.evaluation import QuestionRun, QuestionScore
 from mta_viz.analysis.labs.finder import prompt_spans
 from mta_viz.figures.labs.measured import QuestionAnswers
 from mta_viz.figures.labs.samples import QuestionFinder, Questions
-from mta_viz.plots.theme import probability_text
+from mta_viz.printed import probability_text
 from mta_viz.tasks.intervals import widest_half
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tasks.stories import TASKS

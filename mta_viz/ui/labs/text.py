@@ -13,7 +13,7 @@ from mta_viz.analysis.labs.text import PassageScores, TextLosses, WordScore, sco
 from mta_viz.figures.labs import measured as figures
 from mta_viz.figures.labs.measured import LastWords, LossText
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.plots.theme import probability_text
+from mta_viz.printed import probability_text
 from mta_viz.tasks.written import FORMAT_WORDS, parse_passages
 from mta_viz.ui.labs.parts import draw_verdict, source_of
 from mta_viz.ui.shell import link, show, state

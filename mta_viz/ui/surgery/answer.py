@@ -22,7 +22,8 @@ from mta_viz.figures.cause.attribution import meter_of
 from mta_viz.model.interventions import HOOKS, PatchHead
 from mta_viz.model.plans import Listed, Plan
 from mta_viz.model.stages import Stage
-from mta_viz.plots.theme import cut, probability_text, score_text
+from mta_viz.plots.theme import cut, score_text
+from mta_viz.printed import probability_text
 from mta_viz.run.tracing import tokenize
 from mta_viz.tokenizers.base import ids_from_text
 from mta_viz.ui.kernels.parts import effects_command, effects_of

@@ -15,7 +15,8 @@ from mta_viz.figures.base import Source
 from mta_viz.figures.cause import attribution as figures
 from mta_viz.figures.cause.attribution import MAP_PX, TokenValues
 from mta_viz.model.stages import layer_stages
-from mta_viz.plots.theme import cut, probability_text, score_text
+from mta_viz.plots.theme import cut, score_text
+from mta_viz.printed import probability_text
 from mta_viz.tasks.facts import plain_ids
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.shell import state, work

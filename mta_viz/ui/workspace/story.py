@@ -22,7 +22,8 @@ from mta_viz.figures.attention.heads import scores_key, scores_of
 from mta_viz.figures.cause.attribution import meter_of
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage
-from mta_viz.plots.theme import probability_text, score_text
+from mta_viz.plots.theme import score_text
+from mta_viz.printed import probability_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.ui.kernels.parts import effects_of
 from mta_viz.ui.shell import plan as plans
@@ -88,7 +89,7 @@ def _measure(page: Page, scored: bool, work: Work, keep: Keep) -> Story:
 
 
 def choose_head(page: Page) -> None:
-    """Selects a head where nobody chose one, or a cell of it: the story's, before it is there the best guess."""
+    """Selects a head where nobody chose one or its cell: the story's, before it is there the best guess."""
     opened, now, story = state.part(Opened), state.selection(), known_story(page)
     if opened.place is not None and (now.layer, now.head, now.stage) == opened.place and now.query is None:
         if opened.run == page.key and story is None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from mta_viz.analysis.compare.comparing import AnswerPair
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
+from mta_viz.errors import PromptError
 from mta_viz.ui.compare.view import verdict
 from mta_viz.ui.shell.link import Box
 from tests.tiny_models import config, random_weights
@@ -60,6 +62,13 @@ def test_a_model_without_a_twin_stands_beside_itself_and_kin_are_paired_by_index
     borrowed(app.selectbox, "b").set_value("tiny-plain").run()
     assert "Heads paired by index: the cosine of their embeddings is 1.000, above 0.9." in said(app)
     assert "Hatched: neither has one." in said(app) and "B: tiny-plain" in said(app)
+
+
+def test_both_runs_are_drawn_before_what_is_said_of_the_first(page, monkeypatch):
+    later = Mock(side_effect=PromptError("later"))
+    monkeypatch.setattr("mta_viz.ui.workspace.view._draw_top", later)
+    words = said(page())
+    assert "later" in words and "A: tiny-mta" in words and "Distance of each of A's kernels" in words
 
 
 def test_two_models_trained_apart_are_paired_by_their_maps_and_swapped(page):

@@ -23,3 +23,8 @@ def test_plotly_meets_no_library_that_another_thread_is_importing():
     assert loaded_with("mta_viz.ui.shell.preparing", *taken, "pandas") == taken  # a second before the maps
     drawn = "mta_viz.plots.parts.Parts((9, 9), {}).figure()"
     assert loaded_with("mta_viz.plots.parts", "pandas", then=drawn) == {"pandas"}
+
+
+def test_an_interval_waits_for_no_library_of_statistics():
+    interval = "mta_viz.tasks.intervals.accuracy_interval(3, 9); mta_viz.tasks.intervals.median_rank(9)"
+    assert loaded_with("mta_viz.tasks.intervals", "scipy.stats", then=interval) == set()

@@ -39,6 +39,7 @@ DTYPE = Setting("dtype", DTYPES[0])
 NUMBERING = Setting("numbering", 0)
 FIRST_TOKEN = Setting("first_token", False)
 FIRST = "needle-mta"  # of those shipped, which stand behind a visitor's own
+FITS = 22  # characters of a checkpoint's line, of which more is cut: all of it stands behind a sign
 THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 LIST = "examples"  # the key of the list of examples, which holds whether it is open
 RUN = "run"  # the name of the work that loads the model and runs the prompt
@@ -169,6 +170,8 @@ def _pick(found: tuple[Found, ...]) -> Found:
     key = state.borrow("checkpoint", first)
     words = {name: models.label(model, names) for name, model in by_id.items()}
     look: dict[str, Any] = {"on_change": state.on_choice(key, _begin_at), "index": [*by_id].index(first)}
+    if len(words[first]) > FITS:
+        look["help"] = plain(words[first])
     chosen = st.selectbox("Checkpoint", list(by_id), format_func=words.__getitem__, key=key, **look)
     if chosen != state.selection().checkpoint:
         state.select(checkpoint=chosen)

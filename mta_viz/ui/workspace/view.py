@@ -207,8 +207,8 @@ def _draw_of_cell(page: Page, outside: Hashable, kept: tuple[NamedFigure[Any], .
         begin(kept)
         keep_figures(desk)
         side, below = (st.container(key=name, gap="xsmall") for name in ("inspector", "views"))
-        parts = ((side, _draw_side), (below, draw_views))
-        for place, draw in reversed(parts) if VIEW.value == BESIDE else parts:
+        parts = [(side, _draw_side), (below, draw_views)]
+        for place, draw in parts[:: -1 if VIEW.value == BESIDE else 1]:
             with place:
                 draw(desk)
     state.mirror()

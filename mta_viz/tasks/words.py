@@ -50,6 +50,7 @@ HELD_OUT_NUMBERS = tuple(filter(is_held_out, NUMBERS))
 KNOWN_NUMBERS = tuple(itertools.filterfalse(is_held_out, NUMBERS))
 
 
+@functools.cache
 def made_up_cities(count: int) -> tuple[str, ...]:
     """The first `count` of a fixed sequence of distinct names, of one to three words each.
 

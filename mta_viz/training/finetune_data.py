@@ -5,7 +5,7 @@ Owns which samples are trained on and which are held out; what a sample is belon
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -19,7 +19,14 @@ from mta_viz.run.named_tasks import read_task
 from mta_viz.tasks import grammar
 from mta_viz.tasks.facts import DEPTHS, Depth, NeedleSample, Task, in_turn
 from mta_viz.tasks.needles import HELD_OUT, KNOWN, NEEDLES, NeedleTask, PairsTask, Words
-from mta_viz.tasks.words import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, KNOWN_NUMBERS, stream_seed
+from mta_viz.tasks.words import (
+    HELD_OUT_CITIES,
+    HELD_OUT_NUMBERS,
+    KNOWN_CITIES,
+    KNOWN_NUMBERS,
+    made_up_cities,
+    stream_seed,
+)
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.training.finetune_settings import JSONL, FinetuneConfig
@@ -164,7 +171,8 @@ class FinetuneBatches:
         if self.task == "needle" or single:
             few = NEEDLES if self.task == "needle" else min(NEEDLES, self.config.names * self.config.cities)
             return needle_task(few, length, None, held_out=False, haystack=haystack)
-        return pairs_task(self.config, length, None, KNOWN, haystack=haystack)
+        cities = KNOWN.cities + made_up_cities(self.config.made_up_cities)
+        return pairs_task(self.config, length, None, replace(KNOWN, cities=cities), haystack=haystack)
 
     def _piece(self, step: int, row: int) -> list[int]:
         """BOS, where the tokenizer has one, and running text."""

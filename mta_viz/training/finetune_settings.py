@@ -28,9 +28,9 @@ class FinetuneConfig(RunSettings):
 
     `layers` (from 0) get kernels of the size `kernel`, at the identity. `train`: "kernels", "kernels+norms"
     (with the gains before the attention of these layers), "norms" (these gains alone, no kernels: a
-    control) or "all" parameters. `task`: "pairs" of `names` x `cities` facts, with a share `single_key` of
-    the steps that ask needles; "needle"; "text", the corpus alone; or a file of JSON lines. Prompts have
-    `lengths` tokens, one of them a step.
+    control) or "all" parameters. `task`: "pairs" of `names` x `cities` facts, in the known cities and
+    `made_up_cities` invented ones, with a share `single_key` of the steps that ask needles; "needle"; "text",
+    the corpus alone; or a file of JSON lines. Prompts have `lengths` tokens, one of them a step.
 
     `keep`: what holds the model to where it was, `keep_weight` times: "text" (the loss of `text_rows` pieces
     of the corpus of `text_length` tokens, None: as long as the prompts), "base" (how far the next-token
@@ -43,6 +43,7 @@ class FinetuneConfig(RunSettings):
 
     subject: ClassVar[str] = "The finetuning"
     least: ClassVar[dict[str, int]] = RunSettings.least | {
+        "made_up_cities": 0,
         "batch_size": 1,
         "text_rows": 1,
         "evaluation_tokens": 2,
@@ -55,6 +56,7 @@ class FinetuneConfig(RunSettings):
     task: str = "pairs"
     names: int = 3
     cities: int = 3
+    made_up_cities: int = 0
     single_key: float = 0.25
     lengths: tuple[int, ...] = (256, 320, 384)
     batch_size: int = 16

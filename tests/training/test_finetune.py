@@ -21,12 +21,12 @@ from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
-from mta_viz.tasks.needles import HELD_OUT
-from mta_viz.tasks.words import HELD_OUT_CITIES
+from mta_viz.tasks.needles import HELD_OUT, KNOWN
+from mta_viz.tasks.words import HELD_OUT_CITIES, made_up_cities
 from mta_viz.training import finetune as finetuning
 from mta_viz.training import trainer
 from mta_viz.training.finetune import FinetuneRecipe, finetune, time_words, trainable, with_mta
-from mta_viz.training.finetune_data import answer_batch, held_out_samples, read_text
+from mta_viz.training.finetune_data import FinetuneBatches, answer_batch, held_out_samples, read_text
 from mta_viz.training.finetune_loss import FinetuneLoss, answer_loss, below, first_trained
 from mta_viz.training.finetune_settings import FinetuneConfig, finetune_config
 from mta_viz.training.recipe import PROGRESS_FILE, STATE_FILE
@@ -294,6 +294,19 @@ def test_held_out_words_are_never_trained_on(base: Path) -> None:
     assert not any(word in fact for fact in facts for word in (*HELD_OUT.names, *HELD_OUT_CITIES))
 
 
+def test_made_up_cities_stand_beside_the_known_ones(base: Path) -> None:
+    def cities(count: int) -> set[str]:
+        recipe = recipe_of(base, made_up_cities=count, single_key=0.0)
+        batches = FinetuneBatches(recipe.config, recipe.base.tokenizer, recipe.text, "pairs")
+        needles = [span for step in range(20) for sample in batches.samples(step) for span in sample.needles]
+        return {span.subject.split(" in ")[1] for span in needles}
+
+    assert cities(0) <= {*KNOWN.cities}
+    both = cities(len(KNOWN.cities))
+    assert both & {*KNOWN.cities} and both & {*made_up_cities(len(KNOWN.cities))}
+    assert both <= {*KNOWN.cities, *made_up_cities(len(KNOWN.cities))}
+
+
 def test_progress_and_kernels_can_be_followed(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,6 +444,7 @@ def with_kernels(base: Path, tmp_path: Path) -> Path:
         ({"lengths": (20,)}, "more than the length 20"),
         ({"max_seconds": 0.0}, "max_seconds is 0.0; expected a number of seconds above 0"),
         ({"train": "all", "dtype": "bfloat16"}, "trained in bfloat16 on a GPU alone; take float32 on cpu"),
+        ({"made_up_cities": -1}, "made_up_cities is -1; expected at least 0"),
         ({"names": 9}, "names is 9; expected 1 to 5"),
         ({"kernel": (6, 601)}, "kernel is 6 x 601; expected at most 24, the tokens of a piece of text"),
         ({"learning_rate": 1e9}, "learning_rate is 1000000000.0; expected at most 1"),

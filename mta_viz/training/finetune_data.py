@@ -19,14 +19,7 @@ from mta_viz.run.named_tasks import read_task
 from mta_viz.tasks import grammar
 from mta_viz.tasks.facts import DEPTHS, Depth, NeedleSample, Task, in_turn
 from mta_viz.tasks.needles import HELD_OUT, KNOWN, NEEDLES, NeedleTask, PairsTask, Words
-from mta_viz.tasks.words import (
-    HELD_OUT_CITIES,
-    HELD_OUT_NUMBERS,
-    KNOWN_CITIES,
-    KNOWN_NUMBERS,
-    made_up_cities,
-    stream_seed,
-)
+from mta_viz.tasks.words import made_up_cities, stream_seed
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.training.finetune_settings import JSONL, FinetuneConfig
@@ -214,24 +207,15 @@ def pairs_task(
     config: FinetuneConfig, length: int, depth: Depth, words: Words, *, haystack: str | None = None
 ) -> PairsTask:
     """Pairs of `words` in a prompt of `length` tokens."""
-    return PairsTask(
-        config.names,
-        config.cities,
-        length,
-        depth,
-        haystack,
-        names=words.names,
-        cities=words.cities,
-        numbers=words.numbers,
-    )
+    return PairsTask(config.names, config.cities, length, depth, haystack, **vars(words))
 
 
 def needle_task(
     n_needles: int, length: int, depth: Depth, *, held_out: bool, haystack: str | None = None
 ) -> NeedleTask:
     """Needles of words that training never sees, or of the others."""
-    cities, numbers = (HELD_OUT_CITIES, HELD_OUT_NUMBERS) if held_out else (KNOWN_CITIES, KNOWN_NUMBERS)
-    return NeedleTask(n_needles, length, depth, haystack=haystack, cities=cities, numbers=numbers)
+    words = HELD_OUT if held_out else KNOWN
+    return NeedleTask(n_needles, length, depth, haystack=haystack, cities=words.cities, numbers=words.numbers)
 
 
 def held_out_samples(

@@ -36,6 +36,7 @@ STREAMLIT = (
     Item("stMainBlockContainer", "style.css: room for content in a 1280 px window"),
     Item("stHtml", "style.css: the text of a sample"),
     Item("stMain", "style.css: rules that leave the sidebar alone"),
+    Item("stSelectbox", "style.css: a choice that does not fit ends in dots"),
     Item("stSidebar", "style.css: the sidebar's width"),
     Item("stWidgetLabel", "style.css: pickers in a narrow place have their labels for screen readers only"),
     Item("stSidebarHeader", "style.css: the room over the sidebar"),

@@ -75,7 +75,7 @@ def visit(request, browser, contexts, app_address):
             own.append(new_context(browser, width, theme))
         page = (own[-1] if empty else contexts(width, theme)).new_page()
         pages.append(page)
-        page.set_default_timeout(120_000)
+        page.set_default_timeout(60_000)
         page.goto(address + path)
         return page
 

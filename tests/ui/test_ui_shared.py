@@ -62,6 +62,27 @@ def test_page_runs_end_without_their_reader_and_jobs_go_on(monkeypatch, end, own
     assert running.stopped is ends and (running in work.at_work()) is not ends
 
 
+def test_a_run_that_was_silent_for_long_is_not_ended_by_a_moment_without_its_reader(monkeypatch):
+    now, here = [work.time.monotonic()], [True]
+    monkeypatch.setattr(work, "is_here", lambda reader: here[0])
+    running = Work(lambda running: None)
+    assert running.wait(SOON)
+    monkeypatch.setattr(work.time, "monotonic", lambda: now[0])
+    now[0], here[0] = now[0] + 10 * work.LOST_SECONDS, False  # the first look in that time
+    running.wait_for(0)
+    now[0] += work.LOST_SECONDS / 2
+    running.wait_for(0)
+    here[0] = True
+    now[0] += work.LOST_SECONDS
+    running.wait_for(0)
+    here[0] = False
+    now[0] += work.LOST_SECONDS
+    running.wait_for(0)
+    now[0] += 2 * work.LOST_SECONDS
+    with pytest.raises(Cancelled):
+        running.wait_for(0)
+
+
 def test_who_waits_for_a_model_is_told_and_stops_at_once():
     lock = TurnLock()
 

@@ -89,6 +89,7 @@ def test_without_its_checkpoint_a_stored_map_is_the_one_the_page_showed(run_file
     assert page.get_by_text("Without its checkpoint only the stored maps are here").is_visible()
     choose(page, "Layer", "L1")
     choose(page, "Head", "H2")
+    expect(page.get_by_role("dialog")).to_contain_text("L1 H2")  # the map's caption, which comes behind it
     page.wait_for_function(DRAWN, arg=OPENED)
     cells = values(page.evaluate(VALUES, OPENED))
     assert cells[torch.ones_like(cells).tril().bool()].tolist() == shown
@@ -100,6 +101,7 @@ def test_with_its_checkpoint_a_map_that_is_not_stored_is_there(run_file, opened,
     choose(page, "Layer", "L1")
     choose(page, "Head", "H2")
     choose(page, "Stage", Stage.PATTERN.value.long)
+    expect(page.get_by_role("dialog")).to_contain_text("L1 H2")
     wanted = capture(load(models_folder / "tiny-mta"), PROMPT).map(1, Stage.PATTERN, 2)
     kept = torch.ones_like(wanted).tril().bool()
     assert torch.allclose(values(page.evaluate(VALUES, OPENED))[kept], wanted[kept], atol=1e-6)

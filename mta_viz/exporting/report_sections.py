@@ -27,6 +27,7 @@ from mta_viz.analysis.kernels import envelope, measures, naming
 from mta_viz.analysis.kernels.definitions import TESTED
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE
 from mta_viz.analysis.kernels.table import NamesByChance, Row, kernel_of, kernel_table, shape_counts
+from mta_viz.analysis.labs.cards import note_of
 from mta_viz.analysis.labs.needle import needle_score
 from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.checkpoint.layout import kernel_entries
@@ -275,6 +276,8 @@ def task_section(order: Order) -> Section:
     )
     short = tell("words", "scores", setting=order.setting, scores=texts_of_scores)
     words = [short] if missing else [short, _difference_words(*results.values())]
+    models = [order.source.model] if isinstance(twin, Absent) else [order.source.model, twin]
+    words += filter(None, (note_of(model.path) for model in models))
     rows = [_score_row(name, result) for name, result in results.items()]
     methods = tell("methods", "task", n=rows[0][1], setting=order.setting, seed=order.seed)
     tables = (Titled.of("task", rows),)

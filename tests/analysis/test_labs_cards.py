@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 from benchmarks.finetune_arms import line
-from mta_viz.analysis.labs.cards import arms_file, card_score, pooled, read_arms, trained_for
+from mta_viz.analysis.labs.cards import arms_file, card_score, note_of, pooled, read_arms, trained_for
 from mta_viz.analysis.labs.needle import needle_score
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.blocks import BlockTask
@@ -45,7 +46,13 @@ def test_a_card_says_how_often_its_own_weights_are_right_at_its_own_setting(tmp_
 def test_a_card_that_is_none_says_nothing(tmp_path, card):
     put(tmp_path, card)
     assert card_score(tmp_path, lambda: "a", NeedleTask(4, 512, 50)) is None and trained_for(tmp_path) is None
-    assert trained_for(None) is None
+    assert trained_for(None) is None and note_of(tmp_path) == ""
+
+
+def test_a_card_says_what_its_numbers_hang_on():
+    assets = Path(__file__).parents[2] / "assets"
+    assert "three rates and three seeds" in note_of(assets / "blocks-n5-transformer")
+    assert note_of(assets / "blocks-n5-mta") == ""
 
 
 def rows() -> list[dict]:

@@ -209,11 +209,13 @@ def test_a_card_says_what_was_trained_and_how_often_it_is_right(open_lab, models
     card = models_folder / "tiny-plain" / "card.json"
     cell = {"n_needles": 2, "length": 300, "depth": 50, "scores": {"all": {"right": 9, "n": 10}}}
     sha = sha256(models_folder / "tiny-plain")
-    card.write_text(json.dumps({"task": "needle", "sha256": sha, "needles": {"cells": [cell]}}))
+    card.write_text(
+        json.dumps({"task": "needle", "sha256": sha, "needles": {"cells": [cell]}, "note": "One seed."})
+    )
     try:
         app = open_lab("tiny-plain", SMALL)
         assert "tiny-plain 9 of 10 right, 90.0% [55.5, 99.7]" in said(app)
-        assert "Exact 95 % intervals, from cards." in said(app)
+        assert "Exact 95 % intervals, from cards." in said(app) and "One seed." in said(app)
         app.button_group(key="widget.lab").set_value("Two words").run()
         assert "This model was trained for the lab Needle" in said(app)
         app.button(key="fit.lab").click().run()

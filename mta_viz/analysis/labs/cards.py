@@ -37,6 +37,12 @@ def read_card(folder: Path | None) -> dict[str, Any]:
     return card if isinstance(card, dict) else {}
 
 
+def note_of(folder: Path | None) -> str:
+    """What a card says beside its numbers, such as how they hang on the seed; empty where it says nothing."""
+    note = read_card(folder).get("note")
+    return note if isinstance(note, str) else ""
+
+
 def trained_for(folder: Path | None) -> str | None:
     """The task that the card names: needle, pairs, blocks, questions ...; None where none is named."""
     task = read_card(folder).get("task")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from mta_viz.analysis.labs.cards import card_score, trained_for
+from mta_viz.analysis.labs.cards import card_score, note_of, trained_for
 from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
@@ -130,6 +130,8 @@ def draw_often(
         lines = [f"{plain(name)} {plain(share_words(score))}" for name, score in scores.items() if score]
         st.markdown(f":small[{' · '.join(lines)}]")
         caption(f"{words} Exact 95 % intervals, {where}.".strip())
+        for note in filter(None, (note_of(Path(key.path)) for key in keys.values())):
+            caption(note)
 
 
 def share_words(score: NeedleScore) -> str:

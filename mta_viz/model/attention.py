@@ -218,21 +218,18 @@ class Attention(nn.Module):
         yield Stage.RAW, maps, first
         if self.kernel_pre is not None:
             keep = max(rows.start - _reach(self.kernel_post), 0)
-            pad_left = self.config.key_pad_left(self.kernel_pre.shape[2])
-            maps = ops.causal_convolution(maps, self.kernel_pre, pad_left, self._future(maps, first))
-            maps = maps[:, :, keep - first :]
+            maps = self._convolved(maps, self.kernel_pre, first)[:, :, keep - first :]
             first, maps = keep, self._seen(Stage.KQ, maps, keep, hooked)
             yield Stage.KQ, maps, first
         if self.head_pre is not None:
             maps = self._seen(Stage.MIX, ops.mix_heads(maps, self.head_pre), first, hooked)
             yield Stage.MIX, maps, first
-        softmax = ops.masked_softmax(maps, self._future(maps, first))
-        maps = self._seen(Stage.SOFTMAX, softmax, first, hooked)
+        future = self._future(maps, first)
+        maps = self._seen(Stage.SOFTMAX, ops.masked_softmax(maps, future), first, hooked)
         yield Stage.SOFTMAX, maps, first
         if self.kernel_post is not None:
-            pad_left = self.config.key_pad_left(self.kernel_post.shape[2])
-            maps = ops.key_query_convolution(maps, self.kernel_post, pad_left)[:, :, rows.start - first :]
-            first, maps = rows.start, self._zero_future(maps, rows.start)
+            kept, first = rows.start - first, rows.start
+            maps = self._convolved(maps, self.kernel_post)[:, :, kept:].masked_fill(future[kept:], 0.0)
             maps = self._seen(Stage.SOFTMAX_KQ, maps, first, hooked)
             yield Stage.SOFTMAX_KQ, maps, first
         if self.head_post is not None:
@@ -303,8 +300,8 @@ class Attention(nn.Module):
         rows = range(first_row, first_row + maps.shape[2])
         return ops.future_cells(rows, maps.shape[3], maps.device)
 
-    def _zero_future(self, maps: Tensor, first_row: int) -> Tensor:
-        return maps.masked_fill(self._future(maps, first_row), 0.0)
+    def _convolved(self, maps: Tensor, kernel: Tensor, first_row: int | None = None) -> Tensor:
+        return backends.convolved(maps, kernel, self.config.key_pad_left(kernel.shape[2]), first_row)
 
     @property
     def output_by_head(self) -> Float[Tensor, "head d d_model"]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mta_viz.config import LayerKernels, ModelConfig, RopeScaling
 from mta_viz.model import ops
-from mta_viz.model.ops import Heads, KeyHeads
+from mta_viz.model.ops import Heads, Kernels, KeyHeads, Maps
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WORDS = {
@@ -102,11 +102,28 @@ def has_triton() -> bool:
 
 def vector_kernels(x: Tensor) -> ModuleType | None:
     """fused_vectors.py where its kernels can work on `x` and no gradients are kept, else None."""
-    if not x.is_cuda or torch.is_grad_enabled() or _no_kernels(x.dtype):
+    if not _takes_kernels(x):
         return None
     from mta_viz.model import fused_vectors
 
     return fused_vectors
+
+
+def convolved(maps: Maps, taps: Kernels, pad_left: int, first: int | None) -> Maps:
+    """The key-query convolution; of scores, whose first row is query `first`, with future cells read as 0."""
+    rows, n_keys = maps.shape[2:]
+    if _takes_kernels(maps) and taps.shape[1] <= WIDEST_KERNEL[0] and taps.shape[2] <= WIDEST_KERNEL[1]:
+        from mta_viz.model import fused
+
+        return fused.convolved(maps, fused.Kernel(taps, pad_left), n_keys if first is None else first)
+    if first is None:
+        return ops.key_query_convolution(maps, taps, pad_left)
+    future = ops.future_cells(range(first, first + rows), n_keys, maps.device)
+    return ops.causal_convolution(maps, taps, pad_left, future)
+
+
+def _takes_kernels(x: Tensor) -> bool:
+    return x.is_cuda and not torch.is_grad_enabled() and not _no_kernels(x.dtype)
 
 
 def plain_attention(q: Heads, k: KeyHeads, v: KeyHeads) -> Heads:

@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.model import fused_kernels
-from mta_viz.model.ops import Heads, Kernels, KeyHeads, Mixing
+from mta_viz.model.ops import Heads, Kernels, KeyHeads, Maps, Mixing
 
 # batch x head x row of all buffers: enough to keep a GPU busy, and memory that grows with T
 SLAB_ROWS = 2**15
@@ -39,13 +39,14 @@ class Tiles(NamedTuple):
 
     scores: tuple[int, int, int, int]  # rows, keys, keys' tiles of a program, warps
     patches: tuple[int, int, int]  # down, across, warps
+    map_patches: tuple[int, int, int]  # of maps as they lie
     row: tuple[int, int]  # heads x columns, warps
     values: tuple[int, int, int]  # rows, keys, warps
 
 
 TILES = {
-    torch.float16: Tiles((64, 64, 8, 4), (16, 8, 4), (2048, 2), (128, 64, 8)),
-    torch.float32: Tiles((32, 32, 4, 4), (8, 4, 4), (4096, 4), (32, 32, 4)),
+    torch.float16: Tiles((64, 64, 8, 4), (16, 8, 4), (8, 8, 4), (2048, 2), (128, 64, 8)),
+    torch.float32: Tiles((32, 32, 4, 4), (8, 4, 4), (8, 4, 4), (4096, 4), (32, 32, 4)),
 }
 
 
@@ -139,6 +140,23 @@ def weighted_values(
     return out
 
 
+def convolved(maps: Maps, kernel: Kernel, first: int) -> Maps:
+    """`ops.causal_convolution` on a CUDA device, of maps whose first row is query `first`."""
+    heads, c_q, c_k = kernel.taps.shape
+    items, tiles = maps.flatten(0, 1), TILES.get(maps.dtype, TILES[torch.float16])
+    items = items if items.stride(2) == 1 else items.contiguous()
+    n_rows, n_keys = items.shape[1:]
+    down, across, warps = tiles.map_patches
+    out = torch.empty(maps.shape, dtype=maps.dtype, device=maps.device)
+    grid = _tiles(n_keys, across * WIDE), _tiles(n_rows, down * TALL), len(items)
+    with torch.cuda.device_of(maps):  # Triton takes the current device
+        fused_kernels.convolve_maps[grid](
+            items, kernel.taps.contiguous(), out, first, n_rows, n_keys, *items.stride()[:2],
+            heads, c_q, c_k, kernel.pad_left, triton.next_power_of_2(WIDE + c_k - 1), TALL, WIDE, down, across, num_warps=warps,
+        )  # fmt: skip
+    return out
+
+
 def _buffers(q: Heads, ready: _Ready, rows: int, columns: int, dtype: torch.dtype) -> list[Tensor]:
     """Room for the maps of a slab, and for those that a convolution makes of them."""
     beyond = max((convolution.margin for convolution in ready.convolutions), default=0)
@@ -218,7 +236,8 @@ def _rows_into(
     fused_kernels.rows[maps.rows + more, batch](
         maps.maps, into, *(into if mixing is None else mixing for mixing in (head_pre, head_post)), scale,
         maps.first, last, maps.offset, margin, *into.stride()[:2],
-        heads, padded, head_pre is not None, softmax, head_post is not None, columns, num_warps=warps,
+        heads, padded, head_pre is not None, softmax, head_post is not None, columns,
+        num_warps=warps * min(padded // 16, 2),  # with more mixing, registers of a warp ran out
     )  # fmt: skip
     return _Buffer(into, maps.first, maps.offset, maps.rows)
 

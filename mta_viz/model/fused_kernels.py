@@ -90,6 +90,46 @@ def convolve(
         tl.store(out + start + at_rows * row_stride + at_columns, _narrowed(total, out.dtype.element_ty))
 
 
+@triton.jit(do_not_specialize=["first", "n_rows", "n_keys", "item_stride", "row_stride"])
+@no_type_check
+def convolve_maps(
+    maps, taps, out, first, n_rows, n_keys, item_stride, row_stride,
+    HEADS: tl.constexpr, C_Q: tl.constexpr, C_K: tl.constexpr, PAD_LEFT: tl.constexpr, WINDOW: tl.constexpr,
+    TALL: tl.constexpr, WIDE: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+):  # fmt: skip
+    """`convolve` of maps as they lie; row 0 is query `first`, and cells after a row's query are read as 0.
+
+    A number that is not finite would spread over its patches: those are computed again, tap by tap. A map has
+    fewer than 2**31 cells.
+    """
+    patch, cell, window = tl.arange(0, DOWN * ACROSS), tl.arange(0, TALL * WIDE), tl.arange(0, WINDOW)
+    down = tl.program_id(1) * (DOWN * TALL) + patch // ACROSS * TALL
+    across, item = tl.program_id(0) * (ACROSS * WIDE) + patch % ACROSS * WIDE, tl.program_id(2)
+    maps += item.to(tl.int64) * item_stride - PAD_LEFT
+    taps += item % HEADS * (C_Q * C_K)
+    columns, tap_columns = across[:, None] + window, window[:, None] - cell % WIDE
+    total = tl.zeros([DOWN * ACROSS, TALL * WIDE], dtype=tl.float32)
+    for read in range(C_Q + TALL - 1):
+        rows, tap_rows = down[:, None] + read - (C_Q - 1), read - cell // WIDE
+        seen = (rows >= 0) & (rows < n_rows) & (columns >= PAD_LEFT) & (columns < n_keys + PAD_LEFT)
+        seen &= columns <= first + rows + PAD_LEFT
+        of_kernel = (tap_rows >= 0) & (tap_rows < C_Q) & (tap_columns >= 0) & (tap_columns < C_K)
+        weights = tl.load(taps + tap_rows * C_K + tap_columns, of_kernel, 0.0).to(maps.dtype.element_ty)
+        total = _times(tl.load(maps + rows * row_stride + columns, seen, 0.0), weights, total)
+    at_rows, at_columns = down[:, None] + cell // WIDE, across[:, None] + cell % WIDE
+    if tl.sum(tl.sum(tl.where(total - total == 0.0, 0, 1), 1), 0) > 0:
+        total = tl.zeros([DOWN * ACROSS, TALL * WIDE], dtype=tl.float32)
+        for tap in range(C_Q * C_K):
+            above, beside = at_rows + tap // C_K - (C_Q - 1), at_columns + tap % C_K
+            inside = (above >= 0) & (above < n_rows) & (beside >= PAD_LEFT) & (beside < n_keys + PAD_LEFT)
+            inside &= beside <= first + above + PAD_LEFT
+            cells = tl.load(maps + above * row_stride + beside, inside, 0.0)
+            total += cells.to(tl.float32) * tl.load(taps + tap).to(maps.dtype.element_ty).to(tl.float32)
+    valid = (at_rows < n_rows) & (at_columns < n_keys)
+    out += item.to(tl.int64) * n_rows * n_keys
+    tl.store(out + at_rows * n_keys + at_columns, total.to(out.dtype.element_ty), valid)
+
+
 @triton.jit
 @no_type_check
 def _row_scores(at, matrix, valid, BEFORE: tl.constexpr):

@@ -97,7 +97,7 @@ def mix_heads(maps: Maps, mixing: Mixing) -> Maps:
 
 def masked_softmax(scores: Maps, future: Future) -> Maps:
     """Softmax over keys <= query, in float32, cast back; future cells are exactly 0."""
-    return scores.float().masked_fill(future, -torch.inf).softmax(dim=-1).to(scores.dtype)
+    return scores.masked_fill(future, -torch.inf).softmax(dim=-1, dtype=torch.float32).to(scores.dtype)
 
 
 @contextmanager

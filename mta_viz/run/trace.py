@@ -238,17 +238,18 @@ class Trace(Printed):
         qkv, first, stop = self.project(layer), keys.start, queries.stop - keys.start
         seen = slice(first, keys.stop)
         qkv = QueryKeyValue(qkv.q[:, first:], qkv.k[:, seen], qkv.v[:, seen])
+        n_rows = min(step, len(queries))  # of the first slab; the last may have fewer
+        future = future_cells(range(n_rows), n_rows, self.model.device)  # earlier keys all rows see
         for start in range(queries.start - first, stop, step):
             rows = attention.rows(start, min(start + step, stop))
-            n_rows = rows.stop - rows.start
-            future = future_cells(range(n_rows), n_rows, self.model.device)  # earlier keys all rows see
             slab: dict[Stage, Tensor] = {}
             with self.model.lock, torch.no_grad():
                 for stage, maps in attention.stage_rows(qkv, rows):
                     if stage in wanted:
                         slab[stage] = maps[0].to(future.device).float()
                         band = slab[stage][:, :, rows.start :]
-                        band.masked_fill_(future[:, : band.shape[2]], 0.0)  # no step reads these cells
+                        unseen = future[: band.shape[1], : band.shape[2]]
+                        band.masked_fill_(unseen, 0.0)  # no step reads these cells
                     if len(slab) == len(wanted):
                         break
             yield start + first, slab  # the lock is free while the caller works

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from mta_viz.analysis.attention import maps
 from mta_viz.analysis.attention.maps import (
     NO_CELLS,
     AttentionMap,
@@ -167,3 +168,25 @@ def test_slabs_are_taken_without_waiting_for_their_device(shape):
         whole.add(torch.zeros(*shape[:-1], start + 16, device="meta"), start)
     with pytest.raises(NotImplementedError):
         whole.result()
+
+
+@pytest.mark.parametrize("block", [1, 4])
+def test_rows_that_wait_for_one_another_give_the_same_map(block, monkeypatch):
+    cells = torch.randn(3, 22, 22, generator=torch.Generator().manual_seed(0)).tril()
+    cells[1, 9, 4] = torch.nan
+
+    def drawn(waiting):
+        monkeypatch.setitem(maps.WAITING_CELLS, "cpu", waiting)
+        whole = WholeMap(AttentionMap(0, 0, Stage.RAW, *NO_CELLS), 22, 22 // block)
+        for start in range(0, 22, 5):
+            stop = min(start + 5, 22)
+            whole.add(cells[:, start:stop, :stop], start)
+        return [whole.result(head) for head in range(3)]
+
+    for few, one in zip(drawn(3 * 22 * 12), drawn(0), strict=True):
+        torch.testing.assert_close(few.values, one.values, rtol=0, atol=0, equal_nan=True)
+        assert few.n_bad == one.n_bad and few.row_sums == pytest.approx(one.row_sums)
+        assert few.negative_share == pytest.approx(one.negative_share)
+        if block > 1:
+            assert torch.equal(few.pooled.peak_key[~few.future], one.pooled.peak_key[~one.future])
+            torch.testing.assert_close(few.pooled.means, one.pooled.means, equal_nan=True)

@@ -12,7 +12,7 @@ if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
 pytest.importorskip("triton")
 
-from mta_viz.model import fused, fused_vectors  # noqa: E402
+from mta_viz.model import fused, fused_vectors, ops  # noqa: E402
 
 DEVICE = "cuda" if CUDA else "cpu"
 # of bfloat16 1.66e-3 are the rounding of the result
@@ -113,13 +113,32 @@ def test_prompts_of_a_batch_and_the_future_do_not_touch():
     assert torch.equal(fused.weighted_values(q, k, v, steps)[:, :40], found[:, :40])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, *[torch.bfloat16] * CUDA])
+@pytest.mark.parametrize("broken", [False, True])
+def test_maps_are_convolved_as_they_lie(broken, dtype):
+    """A crop of rows 40 on, memory between its rows; NaN and infinite numbers reach what they reach."""
+    draw = torch.Generator().manual_seed(0)
+    maps, taps = torch.randn(2, 3, 39, 81, generator=draw), torch.randn(3, 6, 11, generator=draw)
+    if broken:
+        maps[0, 1, 20, 30], maps[1, 2, 7, 3], maps[1, 2, 9, 4] = torch.nan, torch.inf, -torch.inf
+    maps, taps = maps.to(DEVICE, dtype)[:, :, 2:, :77], taps.to(DEVICE, dtype)
+    future = ops.future_cells(range(40, 77), 77, maps.device)
+    wide = [maps.double(), taps.double()]
+    want = ops.causal_convolution(*wide, 5, future), ops.key_query_convolution(*wide, 5)
+    bound = 1e-6 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps
+    for first, there in zip((40, 77), want, strict=True):  # with 77, no cell is in the future
+        found = fused.convolved(maps, fused.Kernel(taps, 5), first).double()
+        close = {"rtol": bound, "atol": bound * float(there[there.isfinite()].abs().max())}
+        torch.testing.assert_close(found, there, equal_nan=True, **close)
+
+
 def test_huge_scores_give_numbers():
     q, k, v, steps, _ = made(OPTIONS["toy"], 37, torch.float16)
     assert fused.weighted_values(500 * q, 500 * k, v, steps).isfinite().all()
 
 
 def test_rotary_norm_and_gate():
-    from mta_viz.model import backends, ops
+    from mta_viz.model import backends
 
     z, gain = torch.randn(2, 19, 3, 10, device=DEVICE), torch.randn(10, device=DEVICE)
     gate = torch.nn.Linear(10, 1, device=DEVICE)

@@ -108,6 +108,7 @@ def _future_band(
 
 
 LIMIT_PERCENTILE = 99.5
+WAITING_CELLS = {"cpu": 0, "cuda": 2**24}  # of rows that wait to be pooled together, by device
 AROUND_SIZE = 128  # tokens a side of a part around a cell: about 3 pixels a cell, enough to hit one
 NO_CELLS = (torch.zeros(0, 0), 0, 0)  # of a map before its rows: values, first query and first key
 Map = TypeVar("Map", bound="AttentionMap")
@@ -273,10 +274,23 @@ class WholeMap(Generic[Map]):
         self.empty, self._n_tokens = replace(empty, block=block), n_tokens
         self._pooler = Pooler(block, n_tokens) if block > 1 else None
         self._rows, self._facts = list[Tensor](), Facts()
+        self._waiting: list[tuple[Tensor, int]] = []  # on a GPU, which takes few large parts sooner
 
     def add(self, values: Float[Tensor, "*head query key"], first_row: int) -> None:
         """Take the next rows, over keys 0..last row; they are pooled where they lie."""
-        values = values.detach().float()
+        values, enough = values.detach().float(), WAITING_CELLS.get(values.device.type, WAITING_CELLS["cuda"])
+        if enough:
+            values = pad(values, (0, self._n_tokens - values.shape[-1]))
+        self._waiting.append((values, first_row))
+        if sum(part.numel() for part, _ in self._waiting) >= enough:
+            self._take()
+
+    def _take(self) -> None:
+        if not self._waiting:
+            return
+        (values, first_row), *later = self._waiting
+        values = torch.cat([values, *(part for part, _ in later)], dim=-2) if later else values
+        self._waiting = []
         self._facts.add(values, first_row, 0)
         if self._pooler is None:
             self._rows.append(pad(values.cpu(), (0, self._n_tokens - values.shape[-1])))
@@ -285,6 +299,7 @@ class WholeMap(Generic[Map]):
 
     def result(self, at: int | None = None, *, row_sums: bool = True) -> Map:
         """The map of all rows, of several heads the one `at`; `row_sums`: whether they mean anything."""
+        self._take()
         which, pooled = ... if at is None else at, self._whole
         if pooled is not None:
             pooled = Pooled(*(getattr(pooled, part.name)[which] for part in fields(Pooled)))

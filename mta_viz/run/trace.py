@@ -180,29 +180,38 @@ class Trace(Printed):
         self, layer: int, stage: Stage, head: int, queries: slice = EVERYTHING, keys: slice = EVERYTHING
     ) -> Float[Tensor, "query key"]:
         """One head's map at one stage, or a crop of it. Raises PromptError for what is not there."""
-        _check_index("head", head, self.model.config.n_heads)
+        check_index("head", head, self.model.config.n_heads)
         return self.maps(layer, stage, queries, keys)[head]
 
     def maps(
         self, layer: int, stage: Stage, queries: slice = EVERYTHING, keys: slice = EVERYTHING
     ) -> Float[Tensor, "head query key"]:
         """Every head's map at one stage, or a crop of it."""
+        return self.crops(layer, {stage}, queries, keys)[stage]
+
+    def crops(
+        self, layer: int, stages: set[Stage], queries: slice = EVERYTHING, keys: slice = EVERYTHING
+    ) -> dict[Stage, Float[Tensor, "head query key"]]:
+        """Every head's maps at some stages, in one pass."""
         start, stop = _bounds("queries", queries, len(self.tokens))
         first_key, last_key = _bounds("keys", keys, len(self.tokens))
-        self._attention(layer, stage)
-        read = self._keys_read(layer, stage, range(start, stop), range(first_key, last_key))
-        left, right, parts = first_key - read.start, last_key - read.start, []
-        for _, slab in self._slabs(layer, {stage}, range(start, stop), read):
-            missing = max(right - slab[stage].shape[2], 0)
-            parts.append(torch.nn.functional.pad(slab[stage], (0, missing))[:, :, left:right])
-        if not parts:
-            return self.residuals.new_zeros(self.model.config.n_heads, 0, max(last_key - first_key, 0))
-        return torch.cat(parts, dim=1)
+        for stage in stages:
+            self._attention(layer, stage)
+        read = self._keys_read(layer, stages, range(start, stop), range(first_key, last_key))
+        left, right = first_key - read.start, max(last_key, first_key) - read.start
+        empty = self.residuals.new_zeros(self.model.config.n_heads, 0, right - left)
+        parts: dict[Stage, list[Tensor]] = {stage: [] for stage in stages}
+        for _, slabs in self._slabs(layer, stages, range(start, stop), read):
+            for stage, slab in slabs.items():
+                part = slab[:, :, left:right]
+                parts[stage].append(torch.nn.functional.pad(part, (0, right - left - part.shape[2])))
+        return {stage: torch.cat(part, dim=1) if part else empty for stage, part in parts.items()}
 
-    def _keys_read(self, layer: int, stage: Stage, queries: range, keys: range) -> range:
+    def _keys_read(self, layer: int, stages: set[Stage], queries: range, keys: range) -> range:
         """The keys a crop is computed from: before the softmax its own, and what its convolution reads."""
         attention = self.model.blocks[layer].attn
-        if stage.value.unit != "score" or attention.patches:  # a patch counts from key 0
+        weights = any(stage.value.unit == "weight" for stage in stages)
+        if weights or attention.patches:  # a patch counts from key 0
             return range(queries.stop)
         beside = 0 if attention.kernel_pre is None else attention.kernel_pre.shape[2]
         first = min(keys.start - beside, attention.rows(queries.start, queries.stop).first)
@@ -260,14 +269,14 @@ class Trace(Printed):
 
     def lens(self, depth: int, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
         """Logits read off the residual stream entering layer `depth` (logit lens)."""
-        _check_index("depth", depth, len(self.residuals))
+        check_index("depth", depth, len(self.residuals))
         with self.model.lock, torch.no_grad():
             self.check_model("ln_final", "embed" if self.model.unembed is None else "unembed")
             return self.model.logits(self.residuals[depth, positions].to(self.model.dtype)).float()
 
     def gate(self, layer: int) -> Float[Tensor, "position head gate"] | None:
         """Gate values of a layer in 0..1, or None where the model has no gate."""
-        _check_index("layer", layer, self.model.config.n_layers)
+        check_index("layer", layer, self.model.config.n_layers)
         attention = self.model.blocks[layer].attn
         if attention.gate is None:
             return None
@@ -302,7 +311,7 @@ class Trace(Printed):
             return self._projected[place]
 
     def _attention(self, layer: int, stage: Stage) -> Attention:
-        _check_index("layer", layer, self.model.config.n_layers)
+        check_index("layer", layer, self.model.config.n_layers)
         attention = self.model.blocks[layer].attn
         if stage not in attention.stages:
             there = ", ".join(at.value.hook for at in attention.stages)
@@ -329,9 +338,9 @@ class StoredTrace(Trace):
         """Without the checkpoint, whether the file holds the map."""
         return super().has(layer, stage) and (self.recomputes or (layer, stage) in self.maps_in_file)
 
-    def _keys_read(self, layer: int, stage: Stage, queries: range, keys: range) -> range:
-        in_file = (layer, stage) in self.maps_in_file
-        return range(queries.stop) if in_file else super()._keys_read(layer, stage, queries, keys)
+    def _keys_read(self, layer: int, stages: set[Stage], queries: range, keys: range) -> range:
+        in_file = any((layer, stage) in self.maps_in_file for stage in stages)
+        return range(queries.stop) if in_file else super()._keys_read(layer, stages, queries, keys)
 
     def _slabs(
         self, layer: int, wanted: set[Stage], queries: range | None, keys: range | None = None
@@ -387,6 +396,7 @@ def _bounds(name: str, part: slice, n_tokens: int) -> tuple[int, int]:
     return start, stop
 
 
-def _check_index(name: str, index: int, count: int) -> None:
+def check_index(name: str, index: int, count: int) -> None:
+    """Raise PromptError for a head, layer or depth that is not there."""
     if not 0 <= index < count:
         raise PromptError(f"{name} {index} does not exist; the model has {count}, counted from 0")

@@ -18,6 +18,7 @@ from torch.nn.functional import avg_pool2d, max_pool2d, pad
 from mta_viz.model.stages import Stage, is_distribution, layer_stages
 from mta_viz.model.turns import pause
 from mta_viz.run.devices import in_turns
+from mta_viz.run.trace import check_index
 from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tables import Row, Table
 from mta_viz.tokenizers.base import Tokens
@@ -206,12 +207,28 @@ def exact_map(
     trace: Trace, layer: int, stage: Stage, head: int, queries: slice = slice(None), keys: slice = slice(None)
 ) -> AttentionMap:
     """Every cell of a crop. `queries` and `keys` are slices of positions, step 1."""
+    return exact_maps(trace, layer, {stage}, head, queries, keys)[stage]
+
+
+def exact_maps(
+    trace: Trace,
+    layer: int,
+    stages: set[Stage],
+    head: int,
+    queries: slice = slice(None),
+    keys: slice = slice(None),
+) -> dict[Stage, AttentionMap]:
+    """Every cell of a crop at several stages, in one pass."""
+    check_index("head", head, trace.model.config.n_heads)
     query_start, key_start = (side.indices(len(trace.tokens))[0] for side in (queries, keys))
-    values = trace.map(layer, stage, head, queries, keys).detach().float().cpu()
-    distribution = is_distribution(stage, trace.model.config.kernels(layer))
-    cells = (values, query_start, key_start)
-    whole = key_start == 0 and values.shape[1] >= query_start + values.shape[0]
-    return with_facts(AttentionMap(layer, head, stage, *cells, distribution=distribution), whole_rows=whole)
+    kernels, maps = trace.model.config.kernels(layer), dict[Stage, AttentionMap]()
+    for stage, cells in trace.crops(layer, stages, queries, keys).items():
+        values = cells[head].detach().float().cpu()
+        place = (layer, head, stage, values, query_start, key_start)
+        whole = key_start == 0 and values.shape[1] >= query_start + values.shape[0]
+        exact = AttentionMap(*place, distribution=is_distribution(stage, kernels))
+        maps[stage] = with_facts(exact, whole_rows=whole)
+    return maps
 
 
 def head_map(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512) -> AttentionMap:

@@ -196,10 +196,13 @@ class HeadMap(OfMap):
 
     def exact(self, source: Source, stage: Stage) -> analysis.AttentionMap:
         """The cells of the part at a stage of the head; of the whole map where there is no part."""
-        of, sides = (self.layer, stage, self.head), self.part(source) or ()
-        return source.remember(
-            lambda: analysis.exact_map(source.trace, *of, *starmap(slice, sides)), "part", *of, sides
-        )
+        trace, unit, sides = source.trace, stage.value.unit, self.part(source) or ()
+        there = layer_stages(source.model.config.kernels(self.layer))
+        stages = {at for at in there if at.value.unit == unit and trace.has(self.layer, at)} | {stage}
+        return source.remember(  # beside the step before it: those of a unit come of one pass
+            lambda: analysis.exact_maps(trace, self.layer, stages, self.head, *starmap(slice, sides)),
+            *("part", *self.place, frozenset(stages), sides),
+        )[stage]
 
     def draw(self, source: Source, result: MapParts) -> Figure:
         """The map with its tokens."""

@@ -152,7 +152,8 @@ def convolved(maps: Maps, kernel: Kernel, first: int) -> Maps:
     with torch.cuda.device_of(maps):  # Triton takes the current device
         fused_kernels.convolve_maps[grid](
             items, kernel.taps.contiguous(), out, first, n_rows, n_keys, *items.stride()[:2],
-            heads, c_q, c_k, kernel.pad_left, triton.next_power_of_2(WIDE + c_k - 1), TALL, WIDE, down, across, num_warps=warps,
+            heads, c_q, c_k, kernel.pad_left, triton.next_power_of_2(WIDE + c_k - 1),
+            TALL, WIDE, down, across, num_warps=warps,
         )  # fmt: skip
     return out
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mta_viz.analysis.attention import maps
+from mta_viz.analysis.attention import maps as pooling
 from mta_viz.analysis.attention.maps import (
     NO_CELLS,
     AttentionMap,
@@ -176,7 +176,7 @@ def test_rows_that_wait_for_one_another_give_the_same_map(block, monkeypatch):
     cells[1, 9, 4] = torch.nan
 
     def drawn(waiting):
-        monkeypatch.setitem(maps.WAITING_CELLS, "cpu", waiting)
+        monkeypatch.setitem(pooling.WAITING_CELLS, "cpu", waiting)
         whole = WholeMap(AttentionMap(0, 0, Stage.RAW, *NO_CELLS), 22, 22 // block)
         for start in range(0, 22, 5):
             stop = min(start + 5, 22)

@@ -48,7 +48,9 @@ def test_maps_are_the_cpus(name, monkeypatch):
     convolved = Mock(wraps=fused.convolved)
     monkeypatch.setattr(fused, "convolved", convolved)
     ids, part = [position % 30 for position in IDS], (slice(40, 200), slice(31, 170))
-    there, here = (mta_viz.capture(mta_viz.load(ASSETS / name, device=place), ids) for place in ("cuda", "cpu"))
+    there, here = (
+        mta_viz.capture(mta_viz.load(ASSETS / name, device=place), ids) for place in ("cuda", "cpu")
+    )
     for layer in (1, 3):
         for stage in here.model.blocks[layer].attn.stages:
             for sides in ((), part):

@@ -23,6 +23,7 @@ Range = tuple[int, int]  # of tokens, the end excluded
 Scale = Literal["this map", "all stages"]
 WHOLE_UP_TO = 256  # tokens a side: longer maps are drawn in blocks, since more cells take no clicks
 HEADS_TOGETHER = 1024  # tokens: beyond, a pass over a layer takes so long that all of its heads are pooled
+BLOCKS = 192  # a side of these: with the text beside it a browser is sent less than 2 MB
 STRIP_SIZE = (905, 170)
 STATISTICS = (
     "Row sum: sum of a query's row. Negative: sum of max(-x, 0) over sum of |x|, all cells; in rows: how "
@@ -62,7 +63,7 @@ def stage_of(source: Source, layer: int, key: str) -> Stage:
 
 
 def maps_of(source: Source, layer: int, head: int) -> Mapping[Stage, analysis.AttentionMap]:
-    """Every stage of a head: whole, in blocks beyond `WHOLE_UP_TO` tokens."""
+    """Every stage of a head: whole, in blocks beyond `WHOLE_UP_TO` tokens, `BLOCKS` for many."""
     if len(source.trace.tokens) > HEADS_TOGETHER:
         return layer_maps_of(source, layer)[head]
     return source.remember(
@@ -74,7 +75,7 @@ def layer_maps_of(source: Source, layer: int) -> Sequence[Mapping[Stage, analysi
     """The same of every head, in one pass, which takes hardly longer; reports to `source.progress`."""
 
     def pool() -> Sequence[Mapping[Stage, analysis.AttentionMap]]:
-        return analysis.layer_maps(source.trace, layer, WHOLE_UP_TO, progress=source.progress)
+        return analysis.layer_maps(source.trace, layer, BLOCKS, progress=source.progress)
 
     return source.remember_with_run(pool, *layer_maps_key(layer))
 

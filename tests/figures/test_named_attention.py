@@ -125,6 +125,24 @@ def test_a_part_is_exact_on_the_whole_maps_scale_and_named(trace: Trace) -> None
     )
 
 
+def test_a_part_and_the_step_before_it_come_of_one_pass(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, slabs = figure("attention-map", trace, **HEAD, stage="final").cropped((6, 10), (2, 5)), Trace._slabs
+    asked = []
+
+    def counted(self: Trace, layer: int, wanted: set[Stage], queries: range | None, *rest: Any) -> Any:
+        asked.append(queries)
+        return slabs(self, layer, wanted, queries, *rest)
+
+    monkeypatch.setattr(Trace, "_slabs", counted)
+    result = part.spec.result(Source(trace.model, trace))
+    assert asked.count(range(6, 10)) == 1
+    for shown, stage in ((result.shown, Stage.PATTERN), (result.before, Stage.SOFTMAX_KQ)):
+        exact = exact_map(trace, 1, stage, 2, slice(6, 10), slice(2, 5))
+        torch.testing.assert_close(shown.values, exact.values)
+
+
 def test_a_long_prompt_is_drawn_in_blocks_and_a_large_part_refused() -> None:
     trace = two_head_trace()
     long = capture(trace.model, [1, 2, 3, 4] * 75)

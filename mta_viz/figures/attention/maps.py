@@ -192,18 +192,24 @@ class HeadMap(OfMap):
         earlier = earlier[: earlier.index(stage)]
         limit = limit_of(maps, stage, self.scale, self.first_token)
         shown = [*earlier[-1:], stage]
-        cells = [maps[at] if self.part(source) is None else self.exact(source, at) for at in shown]
+        if self.part(source) is not None:
+            maps = self._exact(source, stage)
+        cells = [maps[at] for at in shown]
         return MapParts(cells[-1], limit, cells[0] if earlier else None)
 
     def exact(self, source: Source, stage: Stage) -> analysis.AttentionMap:
         """The cells of the part at a stage of the head; of the whole map where there is no part."""
+        return self._exact(source, stage)[stage]
+
+    def _exact(self, source: Source, stage: Stage) -> Mapping[Stage, analysis.AttentionMap]:
+        """Of every stage of its unit, in one pass: the step before it is among them."""
         trace, unit, sides = source.trace, stage.value.unit, self.part(source) or ()
         there = layer_stages(source.model.config.kernels(self.layer))
         stages = {at for at in there if at.value.unit == unit and trace.has(self.layer, at)} | {stage}
-        return source.remember(  # beside the step before it: those of a unit come of one pass
+        return source.remember(
             lambda: analysis.exact_maps(trace, self.layer, stages, self.head, *starmap(slice, sides)),
             *("part", *self.place, frozenset(stages), sides),
-        )[stage]
+        )
 
     def draw(self, source: Source, result: MapParts) -> Figure:
         """The map with its tokens."""

@@ -237,8 +237,7 @@ def _rows_into(
     fused_kernels.rows[maps.rows + more, batch](
         maps.maps, into, *(into if mixing is None else mixing for mixing in (head_pre, head_post)), scale,
         maps.first, last, maps.offset, margin, *into.stride()[:2],
-        heads, padded, head_pre is not None, softmax, head_post is not None, columns,
-        num_warps=warps * min(padded // 16, 2),  # with more mixing, registers of a warp ran out
+        heads, padded, head_pre is not None, softmax, head_post is not None, columns, num_warps=warps,
     )  # fmt: skip
     return _Buffer(into, maps.first, maps.offset, maps.rows)
 

@@ -9,7 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
-from mta_viz.analysis.attention.maps import AttentionMap, Pooled
+from mta_viz.analysis.attention.maps import AttentionMap
+from mta_viz.analysis.attention.pooling import Pooled
 from mta_viz.plots import theme
 from mta_viz.plots.parts import Number, Parts
 from mta_viz.tokenizers.base import Tokens, split_characters

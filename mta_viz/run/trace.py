@@ -210,9 +210,8 @@ class Trace(Printed):
     def _keys_read(self, layer: int, stages: set[Stage], queries: range, keys: range) -> range:
         """The keys a crop is computed from: before the softmax its own, and what its convolution reads."""
         attention = self.model.blocks[layer].attn
-        weights = any(stage.value.unit == "weight" for stage in stages)
-        if weights or attention.patches:  # a patch counts from key 0
-            return range(queries.stop)
+        if attention.patches or any(stage.value.unit == "weight" for stage in stages):
+            return range(queries.stop)  # a patch counts from key 0
         beside = 0 if attention.kernel_pre is None else attention.kernel_pre.shape[2]
         first = min(keys.start - beside, attention.rows(queries.start, queries.stop).first)
         return range(max(first, 0), min(keys.stop + beside, queries.stop))
@@ -247,7 +246,7 @@ class Trace(Printed):
         qkv, first, stop = self.project(layer), keys.start, queries.stop - keys.start
         seen = slice(first, keys.stop)
         qkv = QueryKeyValue(qkv.q[:, first:], qkv.k[:, seen], qkv.v[:, seen])
-        n_rows = min(step, len(queries))  # of the first slab; the last may have fewer
+        n_rows = min(step, len(queries))
         future = future_cells(range(n_rows), n_rows, self.model.device)  # earlier keys all rows see
         for start in range(queries.start - first, stop, step):
             rows = attention.rows(start, min(start + step, stop))
@@ -256,9 +255,8 @@ class Trace(Printed):
                 for stage, maps in attention.stage_rows(qkv, rows):
                     if stage in wanted:
                         slab[stage] = maps[0].to(future.device).float()
-                        band = slab[stage][:, :, rows.start :]
-                        unseen = future[: band.shape[1], : band.shape[2]]
-                        band.masked_fill_(unseen, 0.0)  # no step reads these cells
+                        band = slab[stage][:, :, rows.start :]  # no step reads its future cells
+                        band.masked_fill_(future[: band.shape[1], : band.shape[2]], 0.0)
                     if len(slab) == len(wanted):
                         break
             yield start + first, slab  # the lock is free while the caller works

@@ -17,8 +17,9 @@ from mta_viz.analysis.attention.cells import (
     top_cells,
     top_tokens,
 )
-from mta_viz.analysis.attention.maps import Pooler, exact_map, head_map
+from mta_viz.analysis.attention.maps import exact_map, head_map
 from mta_viz.analysis.attention.patterns import all_thumbnails, layer_thumbnails
+from mta_viz.analysis.attention.pooling import Pooler
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.attention import QueryKeyValue

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mta_viz.analysis.attention.maps import Pooled, Pooler
+from mta_viz.analysis.attention.pooling import Pooled, Pooler
 
 
 def pool(values: torch.Tensor, block: int, slab: int = 3) -> Pooled:

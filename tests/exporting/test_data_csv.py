@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from mta_viz.analysis.attention.cells import Prediction, Predictions
 from mta_viz.analysis.attention.changes import DifferenceMap
 from mta_viz.analysis.attention.decomposition import Decomposition, Mixed, Scored, Softmaxed, Term
-from mta_viz.analysis.attention.maps import AttentionMap, Pooler, stages_table
+from mta_viz.analysis.attention.maps import AttentionMap, stages_table
+from mta_viz.analysis.attention.pooling import Pooler
 from mta_viz.analysis.kernels.kernels import LayerKernelSet, Offsets
 from mta_viz.exporting.saved import file_name
 from mta_viz.model.stages import Stage

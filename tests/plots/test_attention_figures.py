@@ -7,7 +7,8 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from mta_viz.analysis.attention.maps import AttentionMap, Pooler
+from mta_viz.analysis.attention.maps import AttentionMap
+from mta_viz.analysis.attention.pooling import Pooler
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme

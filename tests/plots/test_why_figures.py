@@ -9,7 +9,7 @@ import torch
 
 from mta_viz.analysis.attention.changes import DifferenceMap
 from mta_viz.analysis.attention.decomposition import Convolved, Mixed, Term, Window
-from mta_viz.analysis.attention.maps import Pooler
+from mta_viz.analysis.attention.pooling import Pooler
 from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme

@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mta_viz.analysis.attention.changes import EMPTY_ROW
-from mta_viz.analysis.attention.maps import AttentionMap, Pooler
+from mta_viz.analysis.attention.maps import AttentionMap
+from mta_viz.analysis.attention.pooling import Pooler
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tables import Table

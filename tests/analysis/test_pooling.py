@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mta_viz.analysis.attention.pooling import Pooled, Pooler
+from mta_viz.analysis.attention.pooling import Pooled, Pooler, peaks_and_sums
 
 
 def pool(values: torch.Tensor, block: int, slab: int = 3) -> Pooled:
@@ -69,3 +69,13 @@ def test_crops_are_causal_in_positions_not_in_indices() -> None:
     pooler = Pooler(2, 2, offset=1)
     pooler.add(torch.tensor([[9.0, 9.0], [1.0, 9.0]]))
     assert pooler.result().values.tolist() == [[1.0]]
+
+
+def test_keys_then_queries_give_the_places_and_sums_of_whole_blocks():
+    cells = torch.randn(2, 35, 42, generator=torch.Generator().manual_seed(0)).round(decimals=1)
+    cells[0, 3, 5], cells[0, 4, 2], cells[1, 20, 9] = torch.nan, torch.nan, torch.inf
+    (peak, total), (want, sums) = (
+        peaks_and_sums(cells.abs(), cells, 7, apart=apart) for apart in (True, False)
+    )
+    assert torch.equal(peak, want)
+    torch.testing.assert_close(total, sums, equal_nan=True, rtol=1e-5, atol=1e-5)

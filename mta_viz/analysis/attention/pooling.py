@@ -63,7 +63,7 @@ class Pooler:
         cells[..., start:].masked_fill_(future, 0.0)
         size = cells.abs()
         size[..., start:].masked_fill_(future, -1.0)
-        peak, total = _pooled(size, cells, block)
+        peak, total = peaks_and_sums(size, cells, block, apart=cells.device.type != "cpu")
         largest = cells.flatten(1).gather(1, peak.flatten(1)).view_as(peak)
         count, wide = self._counts(n_rows, peak.shape[-1], cells.device), cells.shape[-1]
         places = (peak // wide + first).int(), (peak % wide).int()
@@ -81,18 +81,25 @@ class Pooler:
         return pad(of_rows, (0, 0, 0, -n_rows % self.block)).unflatten(0, (-1, self.block)).sum(1)
 
 
-def _pooled(
-    size: Float[Tensor, "head query key"], cells: Float[Tensor, "head query key"], block: int
-) -> tuple[Int[Tensor, "head row column"], Float[Tensor, "head row column"]]:
-    """Where in its map each block's largest size is, and the sum of its cells."""
-    # a GPU pools one block a thread, and has too few of large blocks: keys first, then queries
-    steps = [(block, block)] if cells.device.type == "cpu" else [(1, block), (block, 1)]
-    peak = None
-    for step in steps:
-        size, at = max_pool2d(size, step, return_indices=True)
-        peak = at if peak is None else peak.flatten(1).gather(1, at.flatten(1)).view_as(at)
-        cells = avg_pool2d(cells, step, divisor_override=1)  # sums, not means
-    return peak, cells
+Peaks = Int[Tensor, "head row column"]
+Sums = Float[Tensor, "head row column"]
+
+
+def peaks_and_sums(
+    size: Float[Tensor, "head query key"], cells: Float[Tensor, "head query key"], block: int, *, apart: bool
+) -> tuple[Peaks, Sums]:
+    """Where in its map each block's largest size is, and the sum of its cells.
+
+    `apart`: keys first, then queries. A GPU pools one block a thread, and has too few of large blocks.
+    """
+    side = 1 if apart else block
+    rows, peak = max_pool2d(size, (side, block), return_indices=True)
+    total = avg_pool2d(cells, (side, block), divisor_override=1)  # sums, not means
+    if apart:
+        _, among = max_pool2d(rows, (block, 1), return_indices=True)
+        peak = peak.flatten(1).gather(1, among.flatten(1)).view_as(among)
+        total = avg_pool2d(total, (block, 1), divisor_override=1)
+    return peak, total
 
 
 def future_band(

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.attention.maps import NO_CELLS, AttentionMap, WholeMap, exact_map, with_facts
+from mta_viz.analysis.attention.maps import NO_CELLS, AttentionMap, WholeMap, exact_maps, with_facts
 from mta_viz.analysis.kernels.kernels import layer_kernels, near_identity
 from mta_viz.config import LayerKernels
 from mta_viz.errors import PromptError
@@ -112,8 +112,8 @@ def exact_difference(
             f"layer {layer} has no convolution, head mixing or subtraction that makes {stage.value.hook}; "
             f"its stages with a difference: {there}"
         )
-    after, before = (exact_map(trace, layer, at, head, queries, keys) for at in (stage, befores[stage]))
-    return subtract(after, before)
+    maps = exact_maps(trace, layer, {stage, befores[stage]}, head, queries, keys)
+    return subtract(maps[stage], maps[befores[stage]])
 
 
 def differences(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict[Stage, DifferenceMap]:

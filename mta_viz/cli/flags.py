@@ -263,9 +263,9 @@ def add_head(command: ArgumentParser) -> None:
 
 
 def stage_named(name: str) -> Stage:
-    """The stage of that hook or key, as `hook_scores_kq` or `kq`. Raises PromptError for another name."""
+    """The stage of that hook, with `hook_` or without it, or key (`kq`). PromptError for another name."""
     for stage in Stage:
-        if name in (stage.value.hook, stage.value.key):
+        if name in (stage.value.hook, stage.value.hook.removeprefix("hook_"), stage.value.key):
             return stage
     raise PromptError(f"{name!r} is no stage; expected {', '.join(stage.value.hook for stage in Stage)}")
 

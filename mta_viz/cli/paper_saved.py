@@ -68,17 +68,19 @@ def _figures(model: HookedMTA, name: str, arguments: Namespace) -> Iterator[Draw
     if name == KernelMap.name:
         yield from _kernel_maps(model, arguments)
         return
-    figures: dict[str, Iterator[NamedFigure[Any]]] = {
-        Kernels.name: _layers(model.config, arguments),
-        HeadKernels.name: (
-            HeadKernels(place, arguments.layer or (), arguments.width)
-            for place in mixing_places(model.config)
-        ),
-        HeadDiagonal.name: iter((HeadDiagonal(arguments.width),)),
-        HeadRatio.name: iter((HeadRatio(arguments.width),)),
-    }
-    for figure in figures[name]:
+    for figure in _of_kernels(name, model.config, arguments):
         yield figure, Source(model)
+
+
+def _of_kernels(name: str, config: ModelConfig, arguments: Namespace) -> Iterator[NamedFigure[Any]]:
+    """Those that no prompt is run for."""
+    if name == Kernels.name:
+        yield from _layers(config, arguments)
+    elif name == HeadKernels.name:
+        for place in mixing_places(config):
+            yield HeadKernels(place, arguments.layer or (), arguments.width)
+    else:
+        yield (HeadDiagonal if name == HeadDiagonal.name else HeadRatio)(arguments.width)
 
 
 def _layers(config: ModelConfig, arguments: Namespace) -> Iterator[NamedFigure[Any]]:

@@ -33,9 +33,11 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.checkpoint.reading import read_checkpoint
 
     first = read_checkpoint(arguments.path)
+    _check_some(first.config, arguments.path)
     answer: dict[str, Any] = {"others": []}
     for path in arguments.others:
         other = _kernels(path, first.config)
+        _check_some(other[1], path)
         _check_another(first, other[0], path)
         compared = recurrence((first.state_dict, first.config), other)
         summary = {
@@ -51,6 +53,14 @@ def run(arguments: Namespace) -> dict[str, Any]:
     else:
         answer["steps"] = lasting_table(lasting_names(history, first.config)).records()
     return answer
+
+
+def _check_some(config: "ModelConfig", path: Path) -> None:
+    """Raises MtaVizError for a model without key-query kernels."""
+    from mta_viz.analysis.kernels.kernels import KEY_QUERY, layers_having
+
+    if not any(layers_having(config, where) for where in KEY_QUERY):
+        raise MtaVizError(f"{path} has no key-query kernels, so none can come again")
 
 
 def _check_another(first: "Checkpoint", kernels: "Mapping[str, Tensor]", path: Path) -> None:

@@ -318,6 +318,15 @@ class Attention(nn.Module):
             "add; take the cache as run_with_cache gives it, with hook_z_gated in it"
         )
 
+    W_Q = property(lambda self: self._by_head(self.wq))  # [head, d_model, d], as TransformerLens has them
+    W_K = property(lambda self: self._by_head(self.wk))
+    W_V = property(lambda self: self._by_head(self.wv))
+
+    def _by_head(self, projection: nn.Linear) -> Float[Tensor, "head d_model d"]:
+        """A projection's matrix of every head; grouped heads share theirs."""
+        own = projection.weight.unflatten(0, (-1, self.config.d_head)).mT
+        return own.repeat_interleave(self.config.n_heads // len(own), dim=0)
+
 
 def slab_cells(device: str) -> int:
     """Cells of one stage in a slab, by the device's type; every GPU counts as CUDA's."""

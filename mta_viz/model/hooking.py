@@ -55,6 +55,7 @@ if "transformer_lens" not in sys.modules:
     for attribute, file in NEEDED.items():
         setattr(utilities, attribute, getattr(import_module(f"{utilities.__name__}.{file}"), attribute))
 
+from transformer_lens.ActivationCache import ActivationCache  # noqa: E402
 from transformer_lens.hook_points import HookPoint  # noqa: E402
 from transformer_lens.HookedRootModule import HookedRootModule  # noqa: E402
 
@@ -137,4 +138,14 @@ def some_of(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-__all__ = ["HookPoint", "HookedRootModule", "Weights", "hooked", "listened", "mark", "some_of", "weights_of"]
+__all__ = [
+    "ActivationCache",
+    "HookPoint",
+    "HookedRootModule",
+    "Weights",
+    "hooked",
+    "listened",
+    "mark",
+    "some_of",
+    "weights_of",
+]

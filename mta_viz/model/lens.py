@@ -4,6 +4,7 @@ Sums are exact; directions of tokens have the final norm's gain in them, which i
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from mta_viz.checkpoint.relatives import run_folder
+from mta_viz.checkpoint.types import Source
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.hooking import ActivationCache
 
 RETURNS = ("logits", "loss", "both", None)
 
@@ -49,31 +53,37 @@ class LensConfig:
     d_head: int
     d_mlp: int
     d_vocab: int
+    d_vocab_out: int
     n_ctx: int
     device: torch.device
     dtype: torch.dtype
+    model_name: str
+    n_params: int
+    eps: float
+    rotary_base: float
     normalization_type: str = "RMS"
     act_fn: str = "silu"
     gated_mlp: bool = True
     attn_only: bool = False
     positional_embedding_type: str = "rotary"
+    default_prepend_bos: bool = True
 
 
-WRAPPED = "transformer_lens.ActivationCache(cache, model)"
 _SCALE = re.compile(r"(blocks\.\d+\.)?(ln1|ln2|ln_final)\.hook_scale")
 _BY_PART = re.compile(r"(blocks\.\d+)\.(attn\.hook_result|mlp\.hook_post)")
 
 
 class LensCache(dict[str, Tensor]):
-    """Activations by hook name, and on demand what follows from them and has no hook point of its own.
+    """Activations by hook name, with all that TransformerLens's `ActivationCache` has: methods, short names.
 
-    That is `hook_scale` of each norm, `attn.hook_result` (what each head adds) and `mlp.hook_post` (neurons);
-    they are not among the keys.
+    On demand it has what follows from them and has no hook point of its own: `hook_scale` of each norm,
+    `attn.hook_result` (what each head adds) and `mlp.hook_post` (neurons); they are not among the keys.
     """
 
-    def __init__(self, cache: dict[str, Tensor], model: Any) -> None:
+    def __init__(self, cache: dict[str, Tensor], model: Any, has_batch_dim: bool = True) -> None:
         super().__init__(cache)
         self.model = model
+        self.lens = ActivationCache(self, model, has_batch_dim)
 
     def get(self, name: Any, default: Any = None) -> Any:
         """As of any dict; what follows is there."""
@@ -89,10 +99,14 @@ class LensCache(dict[str, Tensor]):
                 return self._scale(match[1] or "", match[2])
             if match := _BY_PART.fullmatch(text):
                 return self._by_part(match[1], match[2])
-        raise KeyError(f"{name!r}: expected a hook's name; {WRAPPED} takes short names and has methods")
+        if "hook_" not in text and name:  # a short name, which `lens` asks for again under its long one
+            return self.lens[name]
+        raise KeyError(f"{name}: expected a hook's name, or a short one such as ('pattern', 0)")
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a cache by hook name has no {name}; {WRAPPED} has TransformerLens's methods")
+        if name == "lens" or name.startswith("__"):  # of a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.lens, name)
 
     def _scale(self, place: str, norm: str) -> Tensor:
         """What a norm divides by, [..., 1]."""
@@ -111,17 +125,31 @@ class LensCache(dict[str, Tensor]):
         return block.mlp.neurons((source * block.ln2.weight * block.ln2.factor).to(source.dtype))
 
 
-LAYER = "model.blocks[layer]"
 ELSEWHERE = {
     "generate": "mta_viz.run.tracing.generate(model, text, n) continues greedily",
     "loss_fn": 'model(text, return_type="loss") is the mean over next tokens',
     "get_token_position": "model.to_str_tokens(text) has every token in its place",
+    "to_single_str_token": "model.to_str_tokens([id]) has its label",
     "all_head_labels": "mta_viz.head_scores(trace) names every head",
     "set_use_attn_result": "the cache has blocks.N.attn.hook_result as it is asked for",
-    **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "QK", "OV"), f"{LAYER}.attn.wq, wk, wv, wo have them"),
-    **dict.fromkeys(("W_in", "W_gate", "W_out"), f"{LAYER}.mlp.w1, w3, w2 have them"),
+    **dict.fromkeys(
+        ("set_use_attn_in", "set_use_split_qkv_input", "set_use_hook_mlp_in"),
+        "hook_q, hook_k, hook_v are there",
+    ),
+    **dict.fromkeys(("QK", "OV"), "FactoredMatrix(model.W_V, model.W_O), and so on, makes it"),
+    **dict.fromkeys(("b_Q", "b_K", "b_V", "b_O"), "model.blocks[layer].attn.wq.bias, and so on, is there"),
+    **dict.fromkeys(("b_in", "b_gate", "b_out"), "model.blocks[layer].mlp.w1.bias, and so on, is there"),
     "W_pos": "positions are rotary",
 }
+_STACKED = {
+    **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O"), "attn"),
+    **dict.fromkeys(("W_in", "W_gate", "W_out"), "mlp"),
+}
+
+
+def _are_texts(tokens: object) -> bool:
+    """Whether it is a list of texts."""
+    return isinstance(tokens, list | tuple) and bool(tokens) and all(isinstance(text, str) for text in tokens)
 
 
 class NotHere(MtaVizError, AttributeError):
@@ -137,19 +165,27 @@ class LensNames:
     blocks: Any
     ln_final: Any
     tokenizer: Any
+    source: Source | None
 
-    def run_with_cache(self, *arguments: Any, **options: Any) -> tuple[Any, LensCache]:
-        """As `HookedRootModule` has it; the cache gives what follows from it as well."""
-        output, cache = super().run_with_cache(*arguments, **options)  # type: ignore[misc]
-        return output, LensCache(cache, self)
+    def run_with_cache(
+        self, tokens: Any, *arguments: Any, remove_batch_dim: bool = False, **options: Any
+    ) -> tuple[Any, LensCache]:
+        """As `HookedRootModule` has it; the cache is a dict that has all that `ActivationCache` has as well."""
+        ids = self.ids_of(tokens, options.pop("prepend_bos", None))
+        options["remove_batch_dim"] = remove_batch_dim
+        output, cache = super().run_with_cache(ids, *arguments, **options)  # type: ignore[misc]
+        return output, LensCache(cache, self, has_batch_dim=not remove_batch_dim)
 
     @property
     def cfg(self) -> LensConfig:
-        """Sizes and settings."""
+        """Sizes and settings. `n_params` counts what TransformerLens counts: the layers' matrices, kernels too."""
         own, weight = self.config, self.embed.weight
         heads = own.n_heads, own.n_kv_heads
-        sizes = own.d_model, own.d_head, own.d_mlp, own.vocab_size, own.n_ctx
-        return LensConfig(own.n_layers, *heads, *sizes, weight.device, weight.dtype)
+        sizes = own.d_model, own.d_head, own.d_mlp, own.vocab_size, own.vocab_size, own.n_ctx
+        n_params = sum(weight.numel() for weight in self.blocks.parameters() if weight.ndim > 1)
+        name = "multi-token-attention" if self.source is None else run_folder(self.source.path).name
+        of_all = name, n_params, own.norm_eps, own.rope_theta
+        return LensConfig(own.n_layers, *heads, *sizes, weight.device, weight.dtype, *of_all)
 
     @property
     def W_U(self) -> Float[Tensor, "d_model vocab"]:
@@ -162,6 +198,8 @@ class LensNames:
         return torch.zeros(self.config.vocab_size, dtype=self.W_U.dtype, device=self.W_U.device)
 
     def __getattr__(self, name: str) -> Any:
+        if part := _STACKED.get(name):  # [layer, ...] of what each layer has under that name
+            return torch.stack([getattr(getattr(block, part), name) for block in self.blocks])
         if name in ELSEWHERE:
             raise NotHere(f"this model has no {name} of TransformerLens's: {ELSEWHERE[name]}")
         return super().__getattr__(name)  # type: ignore[misc]
@@ -171,18 +209,47 @@ class LensNames:
         """The embedding."""
         return self.embed.weight
 
-    def to_tokens(self, text: str) -> Int[Tensor, "one position"]:
-        """A text's ids, BOS first where the tokenizer has one, on the model's device."""
-        return torch.tensor([self._encoder.encode(text).ids], device=self.embed.weight.device)
+    def ids_of(self, tokens: Any, prepend_bos: bool | None = None) -> Any:
+        """The ids of a text or of several; what is neither comes back as it is."""
+        texts = isinstance(tokens, str) or _are_texts(tokens)
+        return self.to_tokens(tokens, prepend_bos) if texts else tokens
 
-    def to_str_tokens(self, tokens: Any) -> list[str]:
-        """The label of each token of a text or of the ids of one prompt."""
-        ids = self.to_tokens(tokens) if isinstance(tokens, str) else torch.as_tensor(tokens)
+    def to_tokens(
+        self, text: str | Sequence[str], prepend_bos: bool | None = None
+    ) -> Int[Tensor, "batch position"]:
+        """The ids of a text, or of texts with equally many tokens, on the model's device.
+
+        BOS comes first where the tokenizer puts it there, or as `prepend_bos` says. Raises PromptError for
+        texts that do not fill a rectangle: with padding, losses and last positions would be of what nobody wrote.
+        """
+        rows = [self._ids(one, prepend_bos) for one in ([text] if isinstance(text, str) else text)]
+        lengths = sorted({len(row) for row in rows})
+        if len(lengths) != 1:
+            counts = " and ".join(map(str, (lengths[0], lengths[-1]))) if lengths else "no"
+            alone = "give each alone, or texts with equally many"
+            raise PromptError(f"texts of {counts} tokens came; a batch has no padding: {alone}")
+        return torch.tensor(rows, device=self.embed.weight.device)
+
+    def _ids(self, text: str, prepend_bos: bool | None) -> list[int]:
+        ids, bos = list(self._encoder.encode(text).ids), self._encoder.bos_id
+        if prepend_bos and bos is None:
+            raise PromptError("prepend_bos: this model's tokenizer has no BOS")
+        rest = ids[1:] if bos is not None and ids[:1] == [bos] else ids
+        return ids if prepend_bos is None else [bos, *rest] if prepend_bos else rest
+
+    def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> Any:
+        """The label of each token of a text or of the ids of one prompt; of a list of texts a list of them."""
+        if _are_texts(tokens):
+            return [self.to_str_tokens(text, prepend_bos) for text in tokens]
+        ids = torch.as_tensor(self.ids_of(tokens, prepend_bos))
         return list(self._encoder.pieces(tuple(ids.flatten().tolist())))
 
-    def to_string(self, tokens: Any) -> str:
-        """The text that the ids of one prompt stand for."""
-        return str(self._encoder.decode(tuple(torch.as_tensor(tokens).flatten().tolist())))
+    def to_string(self, tokens: Any) -> Any:
+        """The text that the ids of one prompt stand for; of a batch [batch, position] a list of them."""
+        ids = torch.as_tensor(tokens)
+        if ids.ndim > 1:
+            return [self.to_string(row) for row in ids]
+        return str(self._encoder.decode(tuple(ids.reshape(-1).tolist())))
 
     @property
     def _encoder(self) -> Any:
@@ -192,7 +259,7 @@ class LensNames:
 
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token. Raises PromptError for any other."""
-        ids = [token for token in self._encoder.encode(text).ids if token != self.tokenizer.bos_id]
+        ids = self._ids(text, prepend_bos=False)
         if len(ids) != 1:
             raise PromptError(f"{text!r} is {len(ids)} tokens here; expected one, or give its id")
         return ids[0]

@@ -64,10 +64,9 @@ class MLP(nn.Module):
         """What the output projection reads."""
         return F.silu(self.w1(x)) * self.w3(x)
 
-    @property
-    def W_out(self) -> Float[Tensor, "d_mlp d_model"]:
-        """What each neuron adds, as TransformerLens has it."""
-        return self.w2.weight.T
+    W_in = property(lambda self: self.w3.weight.T)  # [d_model, d_mlp], as TransformerLens has them
+    W_gate = property(lambda self: self.w1.weight.T)
+    W_out = property(lambda self: self.w2.weight.T)  # [d_mlp, d_model]: what each neuron adds
 
 
 class Block(nn.Module):
@@ -164,15 +163,21 @@ class HookedMTA(LensNames, HookedRootModule):  # type: ignore[valid-type, misc] 
         super().__setstate__(state)
         self.lock = TurnLock()
 
-    def forward(self, tokens: object, return_type: str | None = "logits", **options: Any) -> Any:
-        """Logits [batch, position, vocab] of `tokens`: a text, or ids [batch, position].
+    def forward(
+        self,
+        tokens: object,
+        return_type: str | None = "logits",
+        prepend_bos: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        """Logits [batch, position, vocab] of `tokens`: a text, texts as in `to_tokens`, or ids [batch, position].
 
         `return_type`: "loss" is the mean over next tokens in nats, "both" is (logits, loss), None nothing.
         PromptError for what is neither text nor ids, and for other options of TransformerLens.
         """
         check_options(return_type, options)
-        ids = self.to_tokens(tokens) if isinstance(tokens, str) else tokens
-        resid = self.embedded(ids := checked_ids(ids, self.config.vocab_size))
+        ids = checked_ids(self.ids_of(tokens, prepend_bos), self.config.vocab_size)
+        resid = self.embedded(ids)
         for block in self.blocks:
             resid = block(resid)
         return returned(self.logits(resid), ids, return_type)

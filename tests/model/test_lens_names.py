@@ -102,7 +102,10 @@ def test_what_follows_is_computed_and_listed_nowhere(model):
         "blocks.7.ln1.hook_scale",
         "blocks.0.mlp.hook_pre",
         "blocks.0.ln1.hook_result",
-        ("z", 0),
+        ("z", 9),
+        "nothing",
+        ("nothing", 0),
+        "",
         "blocks.7.mlp.hook_post",
     ):
         assert raw.get(name) is None
@@ -156,7 +159,7 @@ def test_a_text_runs_and_what_comes_back_is_chosen():
             lambda model: model.generate("a"),
             r"no generate .*: .*generate\(model, text, n\)",
         ),
-        (lambda model: model.W_Q, "blocks"),
+        (lambda model: model.b_Q, "blocks"),
     ],
 )
 def test_what_transformer_lens_has_beside_is_an_error_of_ours(ask, words):
@@ -164,9 +167,104 @@ def test_what_transformer_lens_has_beside_is_an_error_of_ours(ask, words):
     with pytest.raises(MtaVizError, match=words):
         ask(model)
     assert not hasattr(model, "generate") and not hasattr(model, "nothing")
-    _, cache = model.run_with_cache(IDS)
-    with pytest.raises(AttributeError, match=r"no decompose_resid; transformer_lens\.ActivationCache"):
-        cache.decompose_resid()
+
+
+def test_the_cache_is_asked_as_transformer_lens_has_it(model):
+    _, raw = model.run_with_cache(IDS)
+    assert (
+        torch.equal(raw["pattern", 0], raw["blocks.0.attn.hook_pattern"])
+        and raw["embed"] is raw["hook_embed"]
+    )
+    close(raw.decompose_resid().sum(0), raw["resid_post", -1])
+    close(raw.stack_head_results(incl_remainder=True).sum(0), raw["resid_post", -1])
+    for again in (copy.deepcopy(raw), pickle.loads(pickle.dumps(raw))):
+        close(again.accumulated_resid()[-1], raw["resid_post", -1])
+    one = model.run_with_cache(IDS[:1], remove_batch_dim=True)[1]
+    late = model.run_with_cache(IDS[:1])[1]
+    late.remove_batch_dim()
+    for cache in (one, late):
+        assert cache["pattern", 1].shape == (4, 8, 8) and cache.apply_slice_to_batch_dim is not None
+        close(cache.stack_head_results(incl_remainder=True).sum(0), raw["resid_post", -1][0])
+    chosen = model.run_with_cache(IDS, names_filter=["blocks.0.hook_resid_pre", "hook_embed"])[1]
+    assert list(chosen) == ["hook_embed", "blocks.0.hook_resid_pre"]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        raw.nothing
+
+
+def test_matrices_of_all_layers_are_those_the_layers_use(model):
+    config, block = model.config, model.blocks[1]
+    x = torch.randn(5, config.d_model)
+    q, k, v = (torch.einsum("td,hdk->thk", x, matrix[1]) for matrix in (model.W_Q, model.W_K, model.W_V))
+    plain = (
+        torch.nn.functional.linear(x, part.weight) for part in (block.attn.wq, block.attn.wk, block.attn.wv)
+    )
+    for ours, theirs in zip((q, k, v), plain, strict=True):
+        close(
+            ours, theirs.unflatten(-1, (-1, config.d_head)).repeat_interleave(4 // (theirs.shape[-1] // 4), 1)
+        )
+    close(
+        torch.nn.functional.silu(x @ model.W_gate[1]) * (x @ model.W_in[1]) @ model.W_out[1], _mlp(block, x)
+    )
+    if config.mta.group_norm:
+        with pytest.raises(MtaVizError, match="layer 0 norms or gates"):
+            model.W_O
+    else:
+        close(torch.einsum("thk,hkd->td", v, model.W_O[1]), v.flatten(1) @ block.attn.wo.weight.T)
+
+
+def _mlp(block, x: torch.Tensor) -> torch.Tensor:
+    """Without biases."""
+    linear, mlp = torch.nn.functional.linear, block.mlp
+    inner = torch.nn.functional.silu(linear(x, mlp.w1.weight)) * linear(x, mlp.w3.weight)
+    return linear(inner, mlp.w2.weight)
+
+
+def test_texts_of_one_length_are_a_batch_and_bos_is_a_choice():
+    model = made(replace(PLAIN, vocab_size=32))
+    model.tokenizer = CharTokenizer()
+    ids = model.to_tokens(["abc", "cba"])
+    assert torch.equal(ids, torch.cat([model.to_tokens("abc"), model.to_tokens("cba")]))
+    close(model(["abc", "cba"]), model(ids))
+    with pytest.raises(
+        PromptError, match=r"texts of 3 and 5 tokens came; a batch has no padding: give each alone"
+    ):
+        model(["ab", "abcd"])
+    assert torch.equal(model.to_tokens("abc", prepend_bos=False), ids[:1, 1:])
+    assert torch.equal(model.to_tokens("abc", prepend_bos=True), ids[:1])
+    close(model("abc", prepend_bos=False), model(ids[:1, 1:]))
+    assert model.run_with_cache("abc", prepend_bos=False)[1]["pattern", 0].shape[-1] == 3
+    assert model.to_str_tokens(["abc", "cba"])[1] == model.to_str_tokens("cba")
+    assert model.to_str_tokens("abc", prepend_bos=False) == ["a", "b", "c"]
+    assert model.to_string(ids) == ["abc", "cba"] and model.to_string([1, 2]) == model.to_string(
+        torch.tensor([1, 2])
+    )
+    assert model.to_single_token("a") == ids[0, 1]
+
+
+def test_sizes_have_their_names():
+    model = made(PLAIN)
+    cfg = model.cfg
+    assert (cfg.model_name, cfg.d_vocab_out, cfg.eps) == ("multi-token-attention", 13, PLAIN.norm_eps)
+    per_layer = (
+        16 * 16 * 2 + 16 * 8 * 2 + 3 * 16 * 24 + 4 * 2 * 3 + 2 * 2 * 2
+    )  # wq wo, wk wv, MLP, kernel, mixing
+    assert cfg.n_params == 3 * per_layer
+
+
+def test_tools_of_transformer_lens_run():
+    from transformer_lens.head_detector import detect_head
+    from transformer_lens.patching import get_act_patch_resid_pre
+
+    model = made(replace(PLAIN, vocab_size=32))
+    model.tokenizer = CharTokenizer()
+    scores = detect_head(model, "abcabc", "previous_token_head")
+    pattern = model.run_with_cache("abcabc")[1]["pattern", 2][0, 1]
+    close(scores[2, 1], pattern.diagonal(-1).sum() / pattern.abs().sum())
+    clean = model.run_with_cache("abcabc")[1]
+    patched = get_act_patch_resid_pre(
+        model, model.to_tokens("abcabd"), clean, lambda logits: logits[0, -1, 3]
+    )
+    close(patched[0, -1], model("abcabc")[0, -1, 3])
 
 
 def by_torch(model: HookedMTA) -> HookedMTA:

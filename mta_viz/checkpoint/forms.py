@@ -106,15 +106,20 @@ def _own_names(weights: StoredWeights, embedding: str) -> tuple[dict[str, str], 
         wrappers.append(prefix)
     named: dict[str, str] = {}
     problems = []
+    inner, _, rest = embedding.partition(".")
+    headless = inner == "model" and rest in bare.values() and embedding not in bare.values()
     for key, name in bare.items():
-        own = name.removeprefix(prefix)
+        inside = headless and not name.startswith("lm_head.")
+        own = f"model.{name}" if inside else name.removeprefix(prefix)
         if _OPTIMIZER.search(name) and not all(map(_OPTIMIZER.search, bare.values())):
             continue
         if own in named:
             problems.append(f"{named[own]} and {key} are both {own}; remove the one that is not the model's")
         named[own] = key
     without = f"names are read without {', '.join(wrappers)} (a wrapped or compiled model)"
-    return named, [without] if wrappers else [], problems
+    notes = [without] if wrappers else []
+    notes += ["names are read with model. before them, where Hugging Face's have it"] if headless else []
+    return named, notes, problems
 
 
 def _cause(
@@ -124,8 +129,8 @@ def _cause(
     names = [*tensors, *unreadable]
     if kind := _quantisation(tensors, unreadable):
         return f"its weights are quantised ({kind}), which is not read; save it in bf16, fp16 or fp32"
-    foreign = _no_model(names) or _more_than_a_model(names, embedding) or _foreign_names(names, embedding)
-    if useless := foreign or _no_values(tensors, unreadable):
+    foreign = _no_model(names) or _more_than_a_model(names, embedding) or _told(names, _ALIKE)
+    if useless := foreign or _foreign_names(names, embedding) or _no_values(tensors, unreadable):
         return useless
     claimed = sum(tensor.n_bytes for tensor in tensors.values())
     if claimed <= weights.n_bytes + MOST_ABOVE_FILE:
@@ -180,6 +185,31 @@ def _quantisation(tensors: Mapping[str, StoredTensor], unreadable: Mapping[str, 
     return _first(tensors, _QUANTISED_NAME.search)
 
 
+# Names of what is Llama's kind but for one thing, and of other programs' models.
+_ALIKE = {
+    "have experts ({}) in place of one MLP, which is not read; give a model without": re.compile(
+        r"\.(?:experts|block_sparse_moe|router)\."
+    ),
+    "have projections joined in one matrix ({}); cut each into its own and save those": re.compile(
+        r"\.(?:wqkv|w13|qkv_proj|gate_up_proj)\."
+    ),
+    "have torchtune's names ({}); save it with torchtune's FullModelMetaCheckpointer": re.compile(
+        r"\.(?:sa_norm|mlp_norm)\.scale$"
+    ),
+}
+_OTHERS = {
+    f"have {whose} names ({{}}), whose architecture is not read; give a Llama": re.compile(
+        rf"(?:^|\.)(?:{begin})"
+    )
+    for whose, begin in {
+        "GPT-NeoX's": r"gpt_neox\.",
+        "GPT-2's or a relative's": r"(?:wte|wpe|h\.\d+)\.",
+        "BERT's": r"bert\.",
+        "TransformerLens's": r"blocks\.\d+\.(?:attn|mlp)\.W_|embed\.W_E$",
+    }.items()
+}
+
+
 def _foreign_names(names: list[str], embedding: str) -> str | None:
     """Names of Hugging Face where Lingua's are expected, the other way round, or none that is known."""
     lingua = embedding == "tok_embeddings.weight"
@@ -195,7 +225,13 @@ def _foreign_names(names: list[str], embedding: str) -> str | None:
     if any(map(_KNOWN[lingua].match, names)):
         return None
     unknown = f"none of its {len(names):,} tensors has a known name ({names[0]}, ...)"
-    return f"{unknown}; expected {embedding} and others"
+    return _told(names, _OTHERS) or f"{unknown}; expected {embedding} and others"
+
+
+def _told(names: list[str], table: Mapping[str, re.Pattern[str]]) -> str | None:
+    """The first sentence of a table whose pattern a name fits, with that name in it."""
+    fitting = ((words, _first(names, pattern.search)) for words, pattern in table.items())
+    return next((f"its weights {words.format(found)}" for words, found in fitting if found), None)
 
 
 def _first(names: Iterable[str], fits: Callable[[str], object]) -> str | None:

@@ -234,7 +234,7 @@ def _misfits(expected: Mapping[str, Shape], present: Mapping[str, StoredTensor])
             others.setdefault(tensor.dtype, []).append(key)
     for dtype, keys in others.items():
         which = f"{keys[0]} is" if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1:,} more are"
-        problems.append(f"{which} {dtype_name(dtype)}; expected a floating-point dtype")
+        problems.append(f"{which} {dtype_name(dtype)}; expected bf16, fp16 or fp32: save it in one")
     return problems
 
 

@@ -21,10 +21,17 @@ from mta_viz.checkpoint import door, types
 from mta_viz.checkpoint.files import TokenizerFile, beside, copied_tokenizer, write_model
 from mta_viz.checkpoint.layout import to_file
 from mta_viz.checkpoint.params import BEYOND_LINGUA
-from mta_viz.checkpoint.pickles import ForeignError, TooLargeError, check_pickle
+from mta_viz.checkpoint.pickles import (
+    ForeignError,
+    TooLargeError,
+    check_pickle,
+    name_of,
+    state_dict,
+    without_model,
+)
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
-from mta_viz.printed import printable, short_repr, size_text
+from mta_viz.printed import short_repr, size_text
 
 T = TypeVar("T")
 WEIGHTS = "consolidated.pth"
@@ -40,10 +47,10 @@ def open_torch(file: Path, *, bare: bool = False) -> types.StoredWeights:
         n_bytes, loaded = door.size(file), door.load_torch(file)
     except Exception as error:  # torch raises many kinds for a damaged file
         return types.StoredWeights({}, (f"{file.name} cannot be read: {_reason(file, error)}",))
-    entry, model = _state_dict(loaded)
-    if model is None:
-        return types.StoredWeights({}, (_without_model(file.name, loaded),), n_bytes)
-    named = {_name(key): value for key, value in model.items()}
+    entry, model = state_dict(loaded)
+    if not model:
+        return types.StoredWeights({}, (without_model(file.name, loaded),), n_bytes)
+    named = {name_of(key): value for key, value in model.items()}
     plain = {key: value for key, value in named.items() if isinstance(value, Tensor) and _is_plain(value)}
     tensors = {key: types.stored_in_memory(value) for key, value in plain.items()}
     unreadable = {
@@ -55,41 +62,6 @@ def open_torch(file: Path, *, bare: bool = False) -> types.StoredWeights:
     note = f'{file.name} has no "model": its {there} is read as one'
     notes = () if bare or entry == "model" else (note,)
     return types.StoredWeights(tensors, (), n_bytes, unreadable, notes)
-
-
-_ENTRIES = ("model", "state_dict", "model_state_dict", "module", "weights")  # of Lingua, and of others
-_OPTIMIZERS = ("optim", "optimizer", "optimizer_state_dict", "optimizer_states", "param_groups")
-
-
-def _state_dict(loaded: object) -> tuple[str, dict[object, object] | None]:
-    """The entry that holds the model, none of a bare state dict, and the model; None where there is none."""
-    if not isinstance(loaded, dict):
-        return "", None
-    for entry in _ENTRIES:
-        model = loaded.get(entry)
-        if isinstance(model, dict) and (entry == "model" or _holds_tensors(model)):
-            return entry, model
-    return "", loaded if _holds_tensors(loaded) else None
-
-
-def _holds_tensors(values: dict[object, object]) -> bool:
-    return any(isinstance(value, Tensor) for value in values.values())
-
-
-def _without_model(name: str, loaded: object) -> str:
-    if isinstance(loaded, Tensor):
-        return f'{name} holds a single tensor; expected a "model" dict of tensors'
-    if not isinstance(loaded, dict):
-        return f'{name} has no "model" dict of tensors; it holds: {type(loaded).__name__}'
-    if any(entry in loaded for entry in _OPTIMIZERS):
-        return f"{name} holds an optimiser's state and no model; give the model's file"
-    return (
-        f'{name} has no "model" dict of tensors; it holds: {", ".join(map(_name, loaded))[:200] or "nothing"}'
-    )
-
-
-def _name(key: object) -> str:
-    return printable(key) if isinstance(key, str) else short_repr(key)  # a number may have too many digits
 
 
 def _is_plain(value: Tensor) -> bool:

@@ -34,21 +34,15 @@ _READ: dict[str, Format] = {
     ".safetensors": "native",
     **dict.fromkeys((".pth", ".pt", ".bin", ".ckpt"), "lingua"),
 }
-_NOT_READ = {
-    **dict.fromkeys((".h5", ".hdf5", ".keras"), "Keras's"),
-    **dict.fromkeys((".onnx", ".onnx_data"), "ONNX's"),
-    **dict.fromkeys((".npz", ".npy"), "NumPy's"),
-    **dict.fromkeys((".pkl", ".pickle", ".joblib"), "a pickle"),
-    **dict.fromkeys((".index", ".meta", ".pb", ".tflite"), "TensorFlow's"),
-    **dict.fromkeys((".mlmodel", ".mlpackage"), "Core ML's"),
-    **{".msgpack": "Flax's", ".ocdbt": "Orbax's", ".pdparams": "Paddle's", ".mlx": "MLX's"},
-    **{".pt2": "torch.export's", ".ot": "rust-bert's", ".nemo": "NeMo's", ".ggml": "GGML's"},
-    **dict.fromkeys((".zip", ".tar", ".gz", ".zst", ".7z"), "an archive: unpack it"),
-    **dict.fromkeys(
-        (".aria2", ".crdownload", ".download", ".incomplete", ".part", ".partial"),
-        "a download that is not finished: fetch it again",
-    ),
-}
+_OTHERS = {
+    "Keras's": "h5 hdf5 keras", "ONNX's": "onnx onnx_data", "NumPy's": "npz npy", "Flax's": "msgpack",
+    "TensorFlow's": "index meta pb tflite", "Core ML's": "mlmodel mlpackage", "Orbax's": "ocdbt",
+    "Paddle's": "pdparams", "MLX's": "mlx", "torch.export's": "pt2", "rust-bert's": "ot", "NeMo's": "nemo",
+    "GGML's": "ggml", "a pickle": "pkl pickle joblib", "an archive: unpack it": "zip tar gz zst 7z",
+    "where DVC finds a file: run `dvc pull`": "dvc", "a download that is not finished: fetch it again":
+    "aria2 crdownload download incomplete part partial tmp",
+}  # fmt: skip
+_NOT_READ = {f".{ending}": what for what, endings in _OTHERS.items() for ending in endings.split()}
 _LARGE = door.MIB  # a file of this size may be weights whatever its name, but for these endings
 _NO_WEIGHTS = re.compile(r"\.(jsonl?|txt|md|csv|log|model|tiktoken|png|pdf|html)")
 # What runs leave beside the weights, in files of the same endings.
@@ -123,15 +117,12 @@ def without_weights(folder: Path) -> str:
     """Why a folder is no checkpoint: the files in it that could be weights, and why each is not read."""
     settings = next((name for name in (PARAMS, huggingface.CONFIG) if (folder / name).is_file()), None)
     lacking = f"it holds {settings} but no weights" if settings else "it is no checkpoint"
-    pickles = sorted(file.name for file in folder.glob("pytorch_model*.bin"))
-    if pickles and (folder / huggingface.CONFIG).is_file():
-        return f"its weights are a pickle ({pickles[0]}), which may run code and is not read; {_SAVE}"
-    if (folder / "adapter_config.json").is_file():
-        return f"it is {_ADAPTER}"
+    if other := _another_kind(folder):
+        return other
     if reasons := [f"{printable(file.name)} ({reason})" for file, reason in _unread(folder)]:
         more = f" and {len(reasons) - 8} more" if len(reasons) > 8 else ""
         return f"{lacking} that {'are' if settings else 'is'} read: {', '.join(reasons[:8])}{more}"
-    if below := [printable(inner.relative_to(folder)) for inner in islice(_below(folder), 4)]:
+    if below := [printable(inner.relative_to(folder)) for inner in _below(folder)]:
         return f"{lacking}; give the path of what is in it: {', '.join(below[:3])}{' ...' * (len(below) > 3)}"
     return f"{lacking}. Looked for {LOOKED_FOR}"
 
@@ -142,10 +133,22 @@ _ADAPTER = (
 )
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Checkpoints in the folders there."""
+def _another_kind(folder: Path) -> str | None:
+    """What a folder holds in a model's place, told by the names in it."""
+    pickles = sorted(file.name for file in folder.glob("pytorch_model*.bin"))
+    if pickles and (folder / huggingface.CONFIG).is_file():
+        return f"its weights are a pickle ({pickles[0]}), which may run code and is not read; {_SAVE}"
+    if (folder / "adapter_config.json").is_file():
+        return f"it is {_ADAPTER}"
+    dump = "it is a dump of attention maps, without a model: open_trace(folder), or Open run in the app"
+    return dump if dumps.is_attention(folder) else None
+
+
+def _below(folder: Path) -> list[Path]:
+    """Some checkpoints in the folders there, or files that may be weights."""
     inner = sorted(entry for entry in folder.iterdir() if entry.name[0] != "." and is_folder(entry, []))
-    return chain.from_iterable(checkpoint_folders(entry, 1, []) for entry in inner)
+    there = chain.from_iterable(checkpoint_folders(entry, 1, []) for entry in inner)
+    return [*islice(there, 4)] or [file for entry in inner for file in _loose(entry)][:4]
 
 
 def _unread(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -183,7 +186,7 @@ def _of_loose(file: Path, count: int) -> str:
     return f"it needs {PARAMS} beside it"
 
 
-_SHARD = re.compile(r"-\d+-of-\d+$|^consolidated\.\d+$")
+_SHARD = re.compile(r"-\d+-of-\d+$|^consolidated\.\d+$|rank_?\d+$")
 
 
 def _loose(folder: Path) -> list[Path]:

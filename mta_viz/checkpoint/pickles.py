@@ -1,4 +1,4 @@
-"""A pickle's cost before it is loaded: few values, and what is hashed there small.
+"""A pickle's cost before it is loaded: few values, and what is hashed there small. Then where the model is.
 
 A tuple of a tuple twice, forty times over, is a few bytes; as the key of a dict it takes hours to
 hash, in one step that nothing can interrupt. This walks the opcodes without making any value.
@@ -12,7 +12,9 @@ from pickletools import genops, markobject, opcodes
 from typing import Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
-from mta_viz.printed import size_text
+from torch import Tensor
+
+from mta_viz.printed import printable, short_repr, size_text
 
 MOST_HASHED = 10_000  # values inside one key or one call's arguments; a tensor's call has about 20
 MOST_BYTES = 16 * 2**20  # of the pickles that list a file's tensors, about 200 bytes each
@@ -201,3 +203,60 @@ def _taken(stack: list[Size | None], count: int, to_mark: bool) -> list[Size]:
     if None in taken:
         raise ValueError("the pickle takes a mark for a value")
     return taken  # type: ignore[return-value]
+
+
+_ENTRIES = ("model", "state_dict", "model_state_dict", "module", "weights")  # of Lingua, and of others
+_OPTIMIZERS = ("optim", "optimizer", "optimizer_state_dict", "optimizer_states", "param_groups")
+
+
+def state_dict(loaded: object) -> tuple[str, dict[object, object] | None]:
+    """The entry that holds the model, none of a bare state dict, and the model; None where there is none.
+
+    Under a name of somebody's own it is found where no other entry but an optimiser's state holds tensors.
+    """
+    entry, model = _named_or_bare(loaded)
+    if entry or not isinstance(loaded, dict):
+        return entry, model
+    held = _entries_of_tensors(loaded)
+    if len(held) == 1 and _n_tensors(held[0][1]) > _n_tensors(loaded):
+        return held[0]
+    return "", model
+
+
+def _named_or_bare(loaded: object) -> tuple[str, dict[object, object] | None]:
+    if not isinstance(loaded, dict):
+        return "", None
+    for entry in _ENTRIES:
+        model = loaded.get(entry)
+        if isinstance(model, dict) and (entry == "model" or _n_tensors(model)):
+            return entry, model
+    return "", loaded if _n_tensors(loaded) else None
+
+
+def _entries_of_tensors(loaded: dict[object, object]) -> list[tuple[str, dict[object, object]]]:
+    inner = ((key, *_named_or_bare(value)) for key, value in loaded.items() if key not in _OPTIMIZERS)
+    return [(f"{name_of(key)}.{entry}".rstrip("."), model) for key, entry, model in inner if model]
+
+
+def _n_tensors(values: dict[object, object]) -> int:
+    return sum(isinstance(value, Tensor) for value in values.values())
+
+
+def without_model(name: str, loaded: object) -> str:
+    """Why a file that torch.save wrote holds no model, by what is in it."""
+    if isinstance(loaded, Tensor):
+        return f'{name} holds a single tensor; expected a "model" dict of tensors'
+    if not isinstance(loaded, dict):
+        return f'{name} has no "model" dict of tensors; it holds: {type(loaded).__name__}'
+    if len(several := [entry for entry, _ in _entries_of_tensors(loaded)]) > 1:
+        named = ", ".join(several)[:200]
+        return f'{name} holds tensors in {named}, none of them "model"; save the one to open under that name'
+    if any(entry in loaded for entry in _OPTIMIZERS):
+        return f"{name} holds an optimiser's state and no model; give the model's file"
+    held = ", ".join(map(name_of, loaded))[:200] or "nothing"
+    return f'{name} has no "model" dict of tensors; it holds: {held}'
+
+
+def name_of(key: object) -> str:
+    """A key of a pickle in print; a number may have too many digits."""
+    return printable(key) if isinstance(key, str) else short_repr(key)

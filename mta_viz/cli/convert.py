@@ -85,9 +85,13 @@ def _read(arguments: Namespace) -> "Checkpoint":
     from mta_viz.checkpoint.reading import read_checkpoint
     from mta_viz.checkpoint.relatives import read_model
 
-    adapter = locate(arguments.path).format == "adapter"
+    kind = locate(arguments.path).format
+    if kind == "kernels" and arguments.to != "kernels":
+        raise MtaVizError(
+            f"{arguments.path} holds kernels only, no whole model; write them with --to kernels"
+        )
     with ProgressLine("reading") as progress:
-        if arguments.to == "kernels" or not adapter:
+        if arguments.to == "kernels" or kind != "adapter":
             return read_checkpoint(arguments.path, progress=progress)
         whole = read_model(arguments.path, base=arguments.base, progress=progress)
     if whole.source.missing_base:
@@ -104,10 +108,6 @@ def _write_folder(arguments: Namespace, checkpoint: "Checkpoint") -> dict[str, A
     if arguments.to == "kernels":
         write_kernels(arguments.folder, config, state)
         return {"parameters": sum(state[name].numel() for name in kernel_entries(config))}
-    if not checkpoint.is_whole:
-        raise MtaVizError(
-            f"{arguments.path} holds kernels only, no whole model; write them with --to kernels"
-        )
     write_merged(arguments.folder, checkpoint, config, state, lingua=arguments.to == "lingua")
     base = checkpoint.source.base
     return {"base": None if base is None else str(base), "parameters": parameter_count(config)}

@@ -67,7 +67,7 @@ def add_base(command: ArgumentParser) -> None:
 def open_model(arguments: Namespace, path: Path | None = None, *, kernels_do: bool = False) -> "HookedMTA":
     """The model of PATH, or of another; notes go to stderr. Raises MtaVizError for an unusable device.
 
-    `kernels_do`: an adapter will do without its base.
+    `kernels_do`: kernels alone will do, as of an adapter without its base.
     """
     import torch
 
@@ -120,16 +120,19 @@ def base_for(path: Path, arguments: Namespace) -> Path | None:
 def model_of(checkpoint: "Checkpoint", arguments: Namespace, *, kernels_do: bool = False) -> "HookedMTA":
     """The checkpoint's model on `--device` in `--dtype`. Raises MtaVizError for an unusable device.
 
-    And for an adapter without its base, unless `kernels_do`.
+    And for what holds kernels alone, as an adapter without its base, unless `kernels_do`.
     """
     import torch
 
     from mta_viz.run.placing import placed
+    from mta_viz.run.tracing import KERNELS_ONLY
 
-    if checkpoint.source.missing_base and not kernels_do:
-        problem = f"{checkpoint.source.missing_base}; give it with --base PATH"
+    if not checkpoint.is_whole and not kernels_do:
+        base = checkpoint.source.missing_base
+        problem = f"{base}; give it with --base PATH" if base else KERNELS_ONLY
         raise CheckpointError([problem], str(checkpoint.source.path))
-    if checkpoint.tokenizer is None and getattr(arguments, "prompt", None) is not None:
+    asked = checkpoint.is_whole and getattr(arguments, "prompt", None) is not None
+    if asked and checkpoint.tokenizer is None:
         reason = checkpoint.tokenizer_problem or "the checkpoint names no tokenizer"
         raise TokenizerError(f"a text prompt needs the tokenizer: {reason}; give it with --tokenizer FILE")
     return placed(checkpoint, arguments.device, getattr(torch, arguments.dtype))

@@ -59,7 +59,8 @@ from transformer_lens.ActivationCache import ActivationCache  # noqa: E402
 from transformer_lens.hook_points import HookPoint  # noqa: E402
 from transformer_lens.HookedRootModule import HookedRootModule  # noqa: E402
 
-sys.modules["transformer_lens"].__dict__["HookedRootModule"] = HookedRootModule  # there too: not its module
+for part in (ActivationCache, HookedRootModule):  # there too: not their modules
+    sys.modules["transformer_lens"].__dict__[part.__name__] = part
 
 
 def listened(*points: Module) -> bool:
@@ -138,14 +139,4 @@ def some_of(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-__all__ = [
-    "ActivationCache",
-    "HookPoint",
-    "HookedRootModule",
-    "Weights",
-    "hooked",
-    "listened",
-    "mark",
-    "some_of",
-    "weights_of",
-]
+__all__ = ["ActivationCache", "HookPoint", "HookedRootModule"]

@@ -170,7 +170,7 @@ class LensNames:
     def run_with_cache(
         self, tokens: Any, *arguments: Any, remove_batch_dim: bool = False, **options: Any
     ) -> tuple[Any, LensCache]:
-        """As `HookedRootModule` has it; the cache is a dict that has all that `ActivationCache` has as well."""
+        """As `HookedRootModule` has it; the cache is a dict with all that `ActivationCache` has."""
         ids = self.ids_of(tokens, options.pop("prepend_bos", None))
         options["remove_batch_dim"] = remove_batch_dim
         output, cache = super().run_with_cache(ids, *arguments, **options)  # type: ignore[misc]
@@ -178,14 +178,26 @@ class LensNames:
 
     @property
     def cfg(self) -> LensConfig:
-        """Sizes and settings. `n_params` counts what TransformerLens counts: the layers' matrices, kernels too."""
+        """Sizes and settings; `n_params` are those of the layers' matrices, as there, and kernels."""
         own, weight = self.config, self.embed.weight
-        heads = own.n_heads, own.n_kv_heads
-        sizes = own.d_model, own.d_head, own.d_mlp, own.vocab_size, own.vocab_size, own.n_ctx
-        n_params = sum(weight.numel() for weight in self.blocks.parameters() if weight.ndim > 1)
         name = "multi-token-attention" if self.source is None else run_folder(self.source.path).name
-        of_all = name, n_params, own.norm_eps, own.rope_theta
-        return LensConfig(own.n_layers, *heads, *sizes, weight.device, weight.dtype, *of_all)
+        return LensConfig(
+            model_name=name,
+            n_params=sum(matrix.numel() for matrix in self.blocks.parameters() if matrix.ndim > 1),
+            n_layers=own.n_layers,
+            n_heads=own.n_heads,
+            n_key_value_heads=own.n_kv_heads,
+            d_model=own.d_model,
+            d_head=own.d_head,
+            d_mlp=own.d_mlp,
+            d_vocab=own.vocab_size,
+            d_vocab_out=own.vocab_size,
+            n_ctx=own.n_ctx,
+            eps=own.norm_eps,
+            rotary_base=own.rope_theta,
+            device=weight.device,
+            dtype=weight.dtype,
+        )
 
     @property
     def W_U(self) -> Float[Tensor, "d_model vocab"]:
@@ -220,7 +232,7 @@ class LensNames:
         """The ids of a text, or of texts with equally many tokens, on the model's device.
 
         BOS comes first where the tokenizer puts it there, or as `prepend_bos` says. Raises PromptError for
-        texts that do not fill a rectangle: with padding, losses and last positions would be of what nobody wrote.
+        others: with padding, losses and last positions would be of what nobody wrote.
         """
         rows = [self._ids(one, prepend_bos) for one in ([text] if isinstance(text, str) else text)]
         lengths = sorted({len(row) for row in rows})
@@ -238,7 +250,7 @@ class LensNames:
         return ids if prepend_bos is None else [bos, *rest] if prepend_bos else rest
 
     def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> Any:
-        """The label of each token of a text or of the ids of one prompt; of a list of texts a list of them."""
+        """The label of each token of a text or of one prompt's ids; of a list of texts a list of them."""
         if _are_texts(tokens):
             return [self.to_str_tokens(text, prepend_bos) for text in tokens]
         ids = torch.as_tensor(self.ids_of(tokens, prepend_bos))

@@ -170,7 +170,7 @@ class HookedMTA(LensNames, HookedRootModule):  # type: ignore[valid-type, misc] 
         prepend_bos: bool | None = None,
         **options: Any,
     ) -> Any:
-        """Logits [batch, position, vocab] of `tokens`: a text, texts as in `to_tokens`, or ids [batch, position].
+        """Logits [batch, position, vocab] of `tokens`: a text, texts of one length, ids [batch, position].
 
         `return_type`: "loss" is the mean over next tokens in nats, "both" is (logits, loss), None nothing.
         PromptError for what is neither text nor ids, and for other options of TransformerLens.

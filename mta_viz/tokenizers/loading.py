@@ -12,6 +12,7 @@ Nothing of it is needed for a run: where the folder cannot be written, the file 
 import hashlib
 import json
 import os
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -96,7 +97,20 @@ def _load(name: str, path: str | None, folder: Path, override: Path | None) -> T
     try:
         return fenced(name, content, token_text(settings.get("eos_token")))
     except TokenizerError as error:
-        raise TokenizerError(f"{printable(file)} cannot be used as {wanted}: {error} {WHAT_TO_DO}") from error
+        reason = f"{printable(file)} cannot be used as {wanted}: {_why(wanted, file, content, error)}"
+        raise TokenizerError(f"{reason} {WHAT_TO_DO}") from error
+
+
+def _why(wanted: str, file: Path, content: bytes, error: TokenizerError) -> str:
+    """What the file is instead, where that is known; else the library's `error`."""
+    kind = kind_of_file(file)
+    if _FILES[kind] == wanted:
+        return str(error)
+    try:
+        fenced(kind, content)
+    except TokenizerError as other:
+        return str(other if file.suffix == ".json" else error)
+    return f'it is {_FILES[kind]}: write "{kind}" in data.tokenizer.name, or give a file of the kind named.'
 
 
 def kind_of_file(file: Path) -> str:
@@ -112,7 +126,7 @@ def kind_of_file(file: Path) -> str:
 def unnamed_file(model: Path) -> Path | None:
     """The tokenizer's file of a model (its folder, or a file there) whose settings name none."""
     folder = model if model.is_dir() else model.parent
-    places = (folder / name for name in ("tokenizer.json", "tokenizer.model"))
+    places = (folder / name for name in ("tokenizer.json", "tokenizer.model", "tekken.json"))
     return next(filter(Path.is_file, places), None) or remembered(model)
 
 
@@ -161,7 +175,7 @@ def _read(name: str, wanted: str, candidates: list[Path | FileError]) -> tuple[P
             looked.append(str(place))
             continue
         try:
-            return place, door.read_bytes(place, _MAX_FILE_BYTES)
+            return place, door.read_bytes(place, _MAX_FILE_BYTES).removeprefix(BOM_UTF8)
         except FileError as error:
             looked.append(f"{printable(place)} {error.reason}")
             if not error.missing:

@@ -145,4 +145,4 @@ def test_other_dtypes_are_named(tmp_path: Path) -> None:
     save_file(tensors, folder / "model.safetensors")
     complex_problem, whole = problems_of(folder)
     assert "norm.weight has the dtype C64" in complex_problem
-    assert "layers.0.ffn_norm.weight is int32; expected a floating-point dtype" in whole
+    assert "layers.0.ffn_norm.weight is int32; expected bf16, fp16 or fp32" in whole

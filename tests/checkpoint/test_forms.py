@@ -83,11 +83,21 @@ def test_two_tensors_under_one_name_are_a_fault(tmp_path: Path) -> None:
         (lambda model: model, "its bare state dict is read as one"),
         (lambda model: {"state_dict": model, "epoch": 3}, 'its "state_dict" is read as one'),
         (lambda model: {"model_state_dict": model, "optimizer_state_dict": {}}, 'its "model_state_dict" is'),
+        (lambda model: {"net": model, "optimizer": {"state": {}}, "rng": torch.zeros(2)}, 'its "net" is'),
+        (lambda model: {"app": {"model": model, "optim": {"x": torch.zeros(3)}}}, 'its "app.model" is'),
     ],
 )
 def test_a_model_under_another_name_is_read_with_a_note(tmp_path: Path, saved, words: str) -> None:
     (note,) = whole(in_torch(tmp_path, saved(lingua_tensors(CONFIG))))
     assert words in note
+
+
+def test_of_several_models_under_own_names_none_is_chosen(tmp_path: Path) -> None:
+    model = lingua_tensors(CONFIG)
+    (problem,) = problems_of(in_torch(tmp_path, {"net": model, "ema": model, "optimizer": {}}))
+    assert 'holds tensors in net, ema, none of them "model"; save the one to open' in problem
+    (problem,) = problems_of(in_torch(tmp_path / "none", {"model": {}}))
+    assert 'has no "model" dict of tensors' in problem
 
 
 HUGGING_FACE = {"model.embed_tokens.weight": (32, 8), "model.layers.0.self_attn.q_proj.weight": (8, 8)}
@@ -140,11 +150,25 @@ FOREIGN: dict[str, tuple[Tensors, str]] = {
     ),
     "gpt-2": (
         zeros({"h.0.attn.c_attn.weight": (8, 24)}),
-        "none of its 1 tensors has a known name (h.0.attn.",
+        "GPT-2's or a relative's names (h.0.attn.c_attn.weight), whose architecture is not read; give",
+    ),
+    "gpt-neox": (zeros({"gpt_neox.embed_in.weight": (32, 8)}), "GPT-NeoX's names"),
+    "nobody's": (zeros({"foo.weight": (8,)}), "none of its 1 tensors has a known name (foo.weight"),
+    "experts": (
+        lingua_tensors(CONFIG) | zeros({"layers.0.feed_forward.experts.0.w1.weight": (8, 8)}),
+        "experts (layers.0.feed_forward.experts.0.w1.weight) in place of one MLP",
+    ),
+    "joined": (
+        lingua_tensors(CONFIG) | zeros({"layers.0.attention.wqkv.weight": (24, 8)}),
+        "projections joined in one matrix (layers.0.attention.wqkv.weight)",
+    ),
+    "torchtune": (
+        zeros({"layers.0.attn.q_proj.weight": (8, 8), "layers.0.sa_norm.scale": (8,)}),
+        "torchtune's",
     ),
     "integers": (
         {key: (9 * value).int() for key, value in lingua_tensors(CONFIG).items()},
-        "tok_embeddings.weight and 32 more are int32; expected a floating-point dtype",
+        "tok_embeddings.weight and 32 more are int32; expected bf16, fp16 or fp32",
     ),
     "gptq": (
         lingua_tensors(CONFIG) | {"layers.0.attention.wq.qweight": torch.zeros(1, 8, dtype=torch.int32)},
@@ -284,6 +308,8 @@ def test_a_dangling_link_gives_way_to_a_file(tmp_path: Path) -> None:
         ),
         (["x.gguf"], "x.gguf (give its path)"),
         (["large.dat"], "large.dat (of no kind that is read, by its name: save"),
+        (["model.safetensors.dvc"], "model.safetensors.dvc (where DVC finds a file: run `dvc pull`)"),
+        (["rank0.pt", "rank1.pt"], "rank0.pt (one of several shards: save the model again"),
         (["weights.zip", "optimizer.pt"], "optimizer.pt (what a run leaves beside its weights, by its name)"),
         (["notes.txt"], "it holds params.json but no weights. Looked for"),
     ],
@@ -308,6 +334,24 @@ def test_checkpoints_below_are_named(tmp_path: Path) -> None:
     in_safetensors(tmp_path / "snapshots" / "abc", lingua_tensors(CONFIG))
     (problem,) = problems_of(tmp_path)
     assert problem == "it is no checkpoint; give the path of what is in it: snapshots/abc"
+
+
+def test_weights_below_that_lack_their_settings_are_named(tmp_path: Path) -> None:
+    for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"):
+        in_torch(tmp_path / "global_step5", {"module": lingua_tensors(CONFIG)}, name)
+    (tmp_path / "global_step5" / "params.json").rename(tmp_path / "params.json")
+    (problem,) = problems_of(tmp_path)
+    assert problem.endswith(
+        "no weights; give the path of what is in it: global_step5/mp_rank_00_model_states.pt"
+    )
+
+
+def test_a_folder_of_attention_maps_is_named(tmp_path: Path) -> None:
+    (tmp_path / "0").mkdir()
+    for name in ("0/attn_dump.00.0", "kernel_weights.pt"):
+        (tmp_path / name).write_bytes(b"x")
+    (problem,) = problems_of(tmp_path)
+    assert problem.startswith("it is a dump of attention maps, without a model: open_trace(folder)")
 
 
 def test_a_link_to_nothing_and_weights_under_another_name_beside_config_json(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ def test_kernels_alone(run, odd, tmp_path):
     assert_refused(
         run("convert", tmp_path / "kernels", "--out", tmp_path / "x"), "holds kernels only", "--to kernels"
     )
+    words = ("--to", "adapter", "--base", odd, "--out", tmp_path / "a.safetensors")
+    assert_refused(run("convert", tmp_path / "kernels", *words), "holds kernels only", "--to kernels")
 
 
 def test_an_adapter_of_a_base_and_the_whole_again(run, based, tmp_path):

@@ -1,5 +1,6 @@
 """`gain`, `operator`, `paths`, `shapley`, `recurrence`, `effects --edit`: the calls behind them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from mta_viz.analysis.attention.taps import operator, tap_gains
 from mta_viz.analysis.cause.effects import find_effects, read_effects
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.checkpoint.history import kernel_entries
+from mta_viz.checkpoint.native import write_native
+from mta_viz.config import MTAOptions
 from mta_viz.model.interventions import KernelToOwnTap
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
 
 KERNEL, NAME = KernelId(1, 2, "pre"), "L1 H2 pre"
@@ -83,6 +87,13 @@ def test_recurrence_in_a_file_of_kernels_and_none_with_itself(run, folder, model
     assert all(row["cosine"] == pytest.approx(1) for row in other["kernels"])
     for itself in (folder, saved("own.safetensors", 1.0)):
         assert_refused(run("recurrence", folder, itself), "matched with itself every name comes again")
+    plain = tmp_path / "plain"
+    shapes = replace(model.config, mta=MTAOptions())
+    write_native(
+        plain, shapes, HookedMTA(shapes).state_dict(), tokenizer_name="char", tokenizer_path=None, dtype=None
+    )
+    for pair in ((plain,), (plain, folder), (folder, plain)):
+        assert_refused(run("recurrence", *pair), f"{plain} has no key-query kernels, so none can come again")
     save_file({"something": weights["embed.weight"].clone()}, tmp_path / "other.safetensors")
     assert_refused(
         run("recurrence", folder, tmp_path / "other.safetensors"), "the model has no kernel something"

@@ -208,6 +208,26 @@ def test_a_model_without_kernels_has_no_figures(run, tmp_path):
     assert answer.err.count("is left out: this checkpoint has no kernels at all") == 5
 
 
+def test_kernels_are_drawn_of_a_model_that_mixes_no_heads(run, tmp_path):
+    shapes = config(MTAOptions(pre_kernel=(2, 3)), 32)
+    write_kernels(tmp_path / "kernels", shapes, random_weights(shapes))
+    for more, count in ((("--which", "kernels"), 0), ((), 4)):
+        answer = run(
+            "paper-figures",
+            tmp_path / "kernels",
+            "--out",
+            tmp_path / "out",
+            "--force",
+            "--format",
+            "html",
+            *more,
+        )
+        assert answer.status == 0, answer.err
+        assert (
+            "kernels-kernels-L0-pre.html" in answer.json["written"] and len(answer.json["left_out"]) == count
+        )
+
+
 def test_a_file_of_kernels_alone_draws_all_but_the_map(run, model, tmp_path):
     write_kernels(tmp_path / "kernels", CONFIG, model.state_dict())
     answer = run("paper-figures", tmp_path / "kernels", "--out", tmp_path / "out", "--format", "html")

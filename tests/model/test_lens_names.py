@@ -188,7 +188,7 @@ def test_the_cache_is_asked_as_transformer_lens_has_it(model):
     chosen = model.run_with_cache(IDS, names_filter=["blocks.0.hook_resid_pre", "hook_embed"])[1]
     assert list(chosen) == ["hook_embed", "blocks.0.hook_resid_pre"]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        raw.nothing
+        assert raw.nothing
 
 
 def test_matrices_of_all_layers_are_those_the_layers_use(model):
@@ -207,7 +207,7 @@ def test_matrices_of_all_layers_are_those_the_layers_use(model):
     )
     if config.mta.group_norm:
         with pytest.raises(MtaVizError, match="layer 0 norms or gates"):
-            model.W_O
+            assert model.W_O
     else:
         close(torch.einsum("thk,hkd->td", v, model.W_O[1]), v.flatten(1) @ block.attn.wo.weight.T)
 

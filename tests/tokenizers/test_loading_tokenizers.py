@@ -94,6 +94,39 @@ def test_one_kinds_file_is_refused_by_the_others(tokenizer_folder: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("name", "file", "words"),
+    [
+        ("sp", "ranks.tiktoken", 'it is a tiktoken rank file .*: write "tiktoken" in data.tokenizer.name'),
+        ("tiktoken", "tokenizer.model", 'it is a SentencePiece model .*: write "sp"'),
+        ("sp", "tokenizer.json", 'it is a tokenizer.json .*: write "huggingface"'),
+        ("tiktoken", "tekken.json", "it is a tekken file"),
+        ("sp", "notes.txt", "the SentencePiece library cannot read it"),
+    ],
+)
+def test_what_the_file_is_instead_is_said(
+    tokenizer_folder, tmp_path, name: str, file: str, words: str
+) -> None:
+    (tmp_path / "tekken.json").write_text('{"config": {"version": "v3"}, "vocab": []}')
+    (tmp_path / "notes.txt").write_text("notes")
+    folder = tokenizer_folder if (tokenizer_folder / file).exists() else tmp_path
+    with pytest.raises(TokenizerError, match=words):
+        load_tokenizer(name, file, folder=folder)
+
+
+def test_a_mark_before_the_text_is_passed_over(tokenizer_folder: Path, tmp_path: Path) -> None:
+    for file in ("tokenizer.json", "ranks.tiktoken"):
+        (tmp_path / file).write_bytes(b"\xef\xbb\xbf" + (tokenizer_folder / file).read_bytes())
+    for name, file in (("tokenizers", "tokenizer.json"), ("tiktoken", "ranks.tiktoken")):
+        marked, plain = (load_tokenizer(name, file, folder=place) for place in (tmp_path, tokenizer_folder))
+        assert marked.encode("the north").ids == plain.encode("the north").ids
+
+
+def test_mistrals_file_alone_is_named(tmp_path: Path) -> None:
+    (llamas_own(tmp_path / "model") / "tekken.json").write_text('{"config": {"version": "v3"}, "vocab": []}')
+    assert "a tekken file of Mistral's" in str(read_checkpoint(tmp_path / "model").tokenizer_problem)
+
+
+@pytest.mark.parametrize(
     ("edit", "reason"),
     [
         (lambda lines: [*lines[:-1], b"YWI= 999"], "do not count from 0"),

@@ -9,10 +9,11 @@ PROMPT = ("--prompt", "abcabc")
 MAP = ("--layer", 1, "--head", 0, "--stage", "pattern")
 KERNEL = ("--kernel", "L1 H0 pre")
 COMMANDS = {
-    "story": PROMPT, "kernels": PROMPT, "trace": (*PROMPT, "--out", "out"), "generate": (*PROMPT, "--max-new-tokens", 1),
-    "heads": PROMPT,
+    "story": PROMPT, "kernels": PROMPT, "trace": (*PROMPT, "--out", "out"), "heads": PROMPT,
+    "generate": (*PROMPT, "--max-new-tokens", 1),
     "cells": (*PROMPT, *MAP), "decompose": (*PROMPT, *MAP, "--key", 1), "lens": PROMPT, "gain": PROMPT,
-    "operator": (*PROMPT, *KERNEL), "paths": (*PROMPT, *KERNEL), "ablate": PROMPT, "attribute": PROMPT,
+    "operator": (*PROMPT, *KERNEL),
+    "paths": (*PROMPT, *KERNEL), "ablate": PROMPT, "attribute": PROMPT,
     "direct-effect": PROMPT, "compare": (*PROMPT, "--prompt-b", "abcabd"), "evaluate": ("--task", "blocks"),
     "effects": ("--task", "blocks", "--out", "out"), "shapley": ("--task", "blocks"), "questions": (),
     "needle": ("--out", "out"), "perplexity": ("--file", "text"), "conjunction": (),

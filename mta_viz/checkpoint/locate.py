@@ -47,8 +47,7 @@ _LARGE = door.MIB  # a file of this size may be weights whatever its name, but f
 _NO_WEIGHTS = re.compile(r"\.(jsonl?|txt|md|csv|log|model|tiktoken|png|pdf|html)")
 # What runs leave beside the weights, in files of the same endings.
 _BESIDE = re.compile(
-    r"(optim|scheduler|scaler|rng|training_args|random_states|kernel_history|trainer_state|args|"
-    r"zero_pp_rank|bf16_zero_pp_rank)"
+    r"(optim|scheduler|scaler|rng|training_args|random_states|kernel_history|trainer_state|args|(bf16_)?zero_)"
 )
 GGUF = ".gguf"  # what a file of that format is called at the end; its name says nothing else
 _STEP_NAME = re.compile(r"\d{1,18}")
@@ -58,11 +57,9 @@ _TELLING = re.compile(
 )
 MOST_SECONDS = 5.0  # of looking through the folders of one root, while a page waits
 LOOKED_FOR = (
-    f"{native.WEIGHTS} (or shards), {lingua.WEIGHTS} (or parts) or {lingua.METADATA} with *.distcp "
-    f"(each beside {PARAMS}), "
-    f"{native.KERNELS} beside {PARAMS}, {adapter.ADAPTER}, {PARAMS} alone, a run folder with "
-    f"{STEPS}/0000010000/ and so on, {huggingface.CONFIG} beside {parts.WEIGHTS} or "
-    f"{parts.INDEX}, or one {GGUF} file"
+    f"{native.WEIGHTS} (or shards), {lingua.WEIGHTS} (or parts) or {lingua.METADATA} with *.distcp (each "
+    f"beside {PARAMS}), {native.KERNELS} beside {PARAMS}, {adapter.ADAPTER}, {PARAMS} alone, a run folder with "
+    f"{STEPS}/0000010000/, {huggingface.CONFIG} beside {parts.WEIGHTS} or {parts.INDEX}, or one {GGUF} file"
 )
 
 
@@ -340,18 +337,19 @@ def _look(folder: Path, below: list[Path] | None, skipped: list[str]) -> list[Pa
     try:
         with os.scandir(folder) as there:
             entries = sorted(there, key=lambda entry: entry.name)
-        if any(_TELLING.fullmatch(entry.name) for entry in entries) and find_checkpoint(folder) is not None:
-            return [folder, *(file for entry in entries if is_beside(file := folder / entry.name))]
+        found = find_checkpoint(folder) if any(_TELLING.fullmatch(entry.name) for entry in entries) else None
     except OSError as error:
         skipped.append(_no_access(folder, error))
         return []
     except CheckpointError:  # a broken run; describing it says what is wrong
         return [folder]
     shown = [(folder / entry.name, entry) for entry in entries if entry.name[0] != "."]
-    if below is not None:
+    models = [folder, *(path for path, _ in shown if is_beside(path))] if found is not None else []
+    may_have_more = found is None or found.format in ("gguf", "adapter")  # one file hides no folders
+    if below is not None and may_have_more:
         others = (path for path, entry in shown if not entry.is_file(follow_symlinks=False))
         below += (path for path in others if is_folder(path, skipped))
-    return [path for path, _ in shown if is_model_file(path)]
+    return models or [path for path, _ in shown if is_model_file(path)]
 
 
 def _no_access(path: Path, error: Exception) -> str:

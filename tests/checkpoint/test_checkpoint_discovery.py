@@ -2,10 +2,12 @@
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from checkpoint_samples import (
     lingua_tensors,
     random_state,
@@ -16,10 +18,14 @@ from checkpoint_samples import (
 )
 
 from mta_viz.checkpoint import locate, reading
+from mta_viz.checkpoint.adapter import AdapterAbout, write_adapter
 from mta_viz.checkpoint.locate import find_checkpoint, sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.params import params_from_config
-from mta_viz.checkpoint.reading import find_checkpoints, read_summary
+from mta_viz.checkpoint.reading import find_checkpoints, read_checkpoint, read_summary
+from mta_viz.checkpoint.relatives import base_of
+from mta_viz.checkpoint.types import parameter_shapes
+from mta_viz.config import MTAOptions
 from mta_viz.errors import CheckpointError
 
 
@@ -38,6 +44,25 @@ def distributed(folder: Path) -> Path:
     config = tiny_config()
     tensors = {f"model.{key}": value for key, value in lingua_tensors(config).items()}
     return write_distributed(folder, params_from_config(config, "char", None), tensors, 2)
+
+
+def test_one_file_in_a_root_hides_no_folders(tmp_path: Path) -> None:
+    config = tiny_config(MTAOptions())
+    plain, state = tmp_path / "plain", random_state(config)
+    write_native(plain, config, state, tokenizer_name="char", tokenizer_path=None, dtype=None)
+    native(tmp_path / "a")
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    assert {found.path.name for found in find_checkpoints([tmp_path]).found} == {tmp_path.name, "a", "plain"}
+    (tmp_path / "x.gguf").unlink()
+    inserted = replace(config, mta=MTAOptions(pre_kernel=(2, 3)))
+    base = base_of(read_checkpoint(plain).source)
+    write_adapter(
+        tmp_path / "adapter.safetensors",
+        inserted,
+        {name: torch.zeros(shape) for name, shape in parameter_shapes(inserted).items() if "kernel" in name},
+        AdapterAbout(base, inserted.mta),
+    )
+    assert {found.path.name for found in find_checkpoints([tmp_path]).found} == {tmp_path.name, "a", "plain"}
 
 
 def test_the_root_itself_and_two_levels_below(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ _TELLING = re.compile(
 MOST_SECONDS = 5.0  # of looking through the folders of one root, while a page waits
 LOOKED_FOR = (
     f"{native.WEIGHTS} (or shards), {lingua.WEIGHTS} (or parts) or {lingua.METADATA} with *.distcp (each "
-    f"beside {PARAMS}), {native.KERNELS} beside {PARAMS}, {adapter.ADAPTER}, {PARAMS} alone, a run folder with "
+    f"beside {PARAMS}), {native.KERNELS} beside {PARAMS}, {adapter.ADAPTER}, {PARAMS} alone, a run with "
     f"{STEPS}/0000010000/, {huggingface.CONFIG} beside {parts.WEIGHTS} or {parts.INDEX}, or one {GGUF} file"
 )
 

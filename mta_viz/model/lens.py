@@ -172,6 +172,8 @@ class LensNames:
     ) -> tuple[Any, LensCache]:
         """As `HookedRootModule` has it; the cache is a dict with all that `ActivationCache` has."""
         ids = self.ids_of(tokens, options.pop("prepend_bos", None))
+        if options.get("incl_bwd") and not self.embed.weight.requires_grad:
+            raise PromptError("incl_bwd: no weight asks for gradients; call model.requires_grad_(True) first")
         options["remove_batch_dim"] = remove_batch_dim
         output, cache = super().run_with_cache(ids, *arguments, **options)  # type: ignore[misc]
         return output, LensCache(cache, self, has_batch_dim=not remove_batch_dim)

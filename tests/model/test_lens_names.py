@@ -160,6 +160,10 @@ def test_a_text_runs_and_what_comes_back_is_chosen():
             r"no generate .*: .*generate\(model, text, n\)",
         ),
         (lambda model: model.b_Q, "blocks"),
+        (
+            lambda model: model.run_with_cache(IDS, return_type="loss", incl_bwd=True),
+            r"call model\.requires_grad_\(True\) first",
+        ),
     ],
 )
 def test_what_transformer_lens_has_beside_is_an_error_of_ours(ask, words):

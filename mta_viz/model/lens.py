@@ -132,10 +132,7 @@ ELSEWHERE = {
     "to_single_str_token": "model.to_str_tokens([id]) has its label",
     "all_head_labels": "mta_viz.head_scores(trace) names every head",
     "set_use_attn_result": "the cache has blocks.N.attn.hook_result as it is asked for",
-    **dict.fromkeys(
-        ("set_use_attn_in", "set_use_split_qkv_input", "set_use_hook_mlp_in"),
-        "hook_q, hook_k, hook_v are there",
-    ),
+    "set_use_split_qkv_input": "hook_q, hook_k and hook_v are there",
     **dict.fromkeys(("QK", "OV"), "FactoredMatrix(model.W_V, model.W_O), and so on, makes it"),
     **dict.fromkeys(("b_Q", "b_K", "b_V", "b_O"), "model.blocks[layer].attn.wq.bias, and so on, is there"),
     **dict.fromkeys(("b_in", "b_gate", "b_out"), "model.blocks[layer].mlp.w1.bias, and so on, is there"),
@@ -183,20 +180,16 @@ class LensNames:
         """Sizes and settings; `n_params` are those of the layers' matrices, as there, and kernels."""
         own, weight = self.config, self.embed.weight
         name = "multi-token-attention" if self.source is None else run_folder(self.source.path).name
+        same = ("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "n_ctx")
         return LensConfig(
-            model_name=name,
-            n_params=sum(matrix.numel() for matrix in self.blocks.parameters() if matrix.ndim > 1),
-            n_layers=own.n_layers,
-            n_heads=own.n_heads,
+            **{size: getattr(own, size) for size in same},
             n_key_value_heads=own.n_kv_heads,
-            d_model=own.d_model,
-            d_head=own.d_head,
-            d_mlp=own.d_mlp,
             d_vocab=own.vocab_size,
             d_vocab_out=own.vocab_size,
-            n_ctx=own.n_ctx,
             eps=own.norm_eps,
             rotary_base=own.rope_theta,
+            model_name=name,
+            n_params=sum(matrix.numel() for matrix in self.blocks.parameters() if matrix.ndim > 1),
             device=weight.device,
             dtype=weight.dtype,
         )
@@ -213,7 +206,8 @@ class LensNames:
 
     def __getattr__(self, name: str) -> Any:
         if part := _STACKED.get(name):  # [layer, ...] of what each layer has under that name
-            return torch.stack([getattr(getattr(block, part), name) for block in self.blocks])
+            of_layers = [getattr(getattr(block, part), name) for block in self.blocks]
+            return torch.stack([matrix.to(self.embed.weight.device) for matrix in of_layers])
         if name in ELSEWHERE:
             raise NotHere(f"this model has no {name} of TransformerLens's: {ELSEWHERE[name]}")
         return super().__getattr__(name)  # type: ignore[misc]

@@ -65,8 +65,7 @@ def attribution_bars(
     parts.layout["yaxis"] = theme.axis(
         range=(-1.08 * limit, 1.08 * limit),
         **theme.ticks({-limit: f"−{theme.limit_text(limit)}", 0: "0", limit: f"+{theme.limit_text(limit)}"}),
-        zeroline=True,
-        zerolinecolor=theme.FRAME,
+        **theme.ZERO,
         fixedrange=True,
         mirror=False,
         anchor="x",

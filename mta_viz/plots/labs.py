@@ -99,9 +99,7 @@ def accuracy_lines(
             range=(min(ticks) - 0.5, max(ticks) + 0.5), **theme.ticks({tick: f"{tick}" for tick in ticks})
         ),
         "yaxis": theme.axis(range=(-0.02, 1.02), tickvals=[0, 0.25, 0.5, 0.75, 1]),
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}},
-        "dragmode": False,
+        **{"showlegend": True, "legend": theme.LEGEND, "dragmode": False},
     }
     return parts.figure(theme.escape(title), axis, "share of right answers")
 
@@ -109,7 +107,7 @@ def accuracy_lines(
 def _band_and_line(
     name: str, scores: Mapping[int, NeedleScore], color: str, dash: str
 ) -> tuple[go.Scatter, go.Scatter]:
-    ends = [score.interval for score in scores.values()]
+    shares, ends = zip(*((score.accuracy, score.interval) for score in scores.values()), strict=True)
     band = go.Scatter(
         x=[*scores, *reversed(list(scores))],
         y=[*(low for low, _ in ends), *(high for _, high in reversed(ends))],
@@ -123,17 +121,12 @@ def _band_and_line(
     )
     line = go.Scatter(
         x=list(scores),
-        y=[score.accuracy for score in scores.values()],
+        y=shares,
         name=theme.escape(name),
         mode="lines+markers",
         line={"color": color, "width": 2, "dash": dash},
         marker={"size": 7},
-        error_y={
-            "array": [score.interval[1] - score.accuracy for score in scores.values()],
-            "arrayminus": [score.accuracy - score.interval[0] for score in scores.values()],
-            "thickness": 1,
-            "width": 4,
-        },
+        error_y=theme.whiskers(shares, ends, thickness=1, width=4),
         text=[f"{theme.escape(name)}<br>{score_words(score)}" for score in scores.values()],
         hovertemplate="%{text}<extra></extra>",
     )
@@ -189,13 +182,12 @@ def _hover(score: Score, effects: Effects, test: Conjunction, measure: Measure, 
     if not math.isnan(low):
         words += f"<br>95 % interval of the mean {value_text(score, low)} to {value_text(score, high)}"
     p = p_values(test).get(measure)
-    corrected = "" if p is None else _p_words(float(p[place]))
-    return f"{words}<br>{test.n:,} samples{corrected}"
-
-
-def _p_words(p: float) -> str:
-    what = "not tested" if math.isnan(p) else f"p {p:.2g}, corrected for all heads and stages"
-    return f"<br>{what}"
+    words += f"<br>{test.n:,} samples"
+    if p is None:
+        return words
+    if math.isnan(p[place]):
+        return f"{words}<br>not tested"
+    return f"{words}<br>p {float(p[place]):.2g}, corrected for all heads and stages"
 
 
 def loss_text(result: TextLosses, shown: range, *, limit: float, width: int = 900) -> go.Figure:
@@ -247,9 +239,7 @@ def arms_chart(arms: Arms, *, width: int = 560) -> go.Figure:
     parts.layout |= {
         "xaxis": theme.axis(range=(-0.02, 1.02), tickvals=[0, 0.25, 0.5, 0.75, 1]),
         "yaxis": theme.listed(list(map(theme.escape, names)), down=True),
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}},
-        "dragmode": False,
+        **{"showlegend": True, "legend": theme.LEGEND, "dragmode": False},
     }
     return parts.figure("Kernel shapes, trained alike", "share of right answers to held-out questions", "arm")
 
@@ -258,20 +248,18 @@ def _arm_points(
     points: Sequence[tuple[Number, Sequence[ArmRun], str]], name: str, color: str, *, bars: bool
 ) -> go.Scatter:
     scores = [pooled(runs) for _, runs, _ in points]
-    ends = {
-        "array": [score.interval[1] - score.accuracy for score in scores],
-        "arrayminus": [score.accuracy - score.interval[0] for score in scores],
-    }
+    shares = [score.accuracy for score in scores]
+    ends = theme.whiskers(shares, [score.interval for score in scores], thickness=2, width=6)
     hover = [
         f"{theme.escape(words)}<br>{score_words(score)}"
         for (*_, words), score in zip(points, scores, strict=True)
     ]
     return go.Scatter(
-        x=[score.accuracy for score in scores],
+        x=shares,
         y=[place for place, *_ in points],
         mode="markers",
         name=name,
         marker={"color": color, "size": 9 if bars else 7},
-        error_x=ends | {"thickness": 2, "width": 6} if bars else None,
+        error_x=ends if bars else None,
         **theme.hover(hover),
     )

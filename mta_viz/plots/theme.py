@@ -199,6 +199,19 @@ def listed(names: Sequence[str], *, down: bool = False, **options: object) -> di
     return axis(range=ends[::-1] if down else ends, **ticks(dict(enumerate(names))), **options)
 
 
+LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}}  # over the plot
+ZERO = {"zeroline": True, "zerolinecolor": FRAME}  # of an axis of values on both sides of 0
+
+
+def whiskers(
+    middles: Sequence[float], ends: Sequence[tuple[float, float]], **look: object
+) -> dict[str, object]:
+    """Error bars from each middle to the ends of its interval."""
+    pairs = list(zip(middles, ends, strict=True))
+    above, below = [high - at for at, (_, high) in pairs], [at - low for at, (low, _) in pairs]
+    return {"array": above, "arrayminus": below, **look}
+
+
 def hover(texts: object) -> dict[str, Any]:
     """What makes a trace show these texts alone."""
     return {"hovertext": texts, "hovertemplate": "%{hovertext}<extra></extra>"}

@@ -32,15 +32,6 @@ PLACE_WORDS: dict[Where, str] = {
 }
 LABELLED = 6
 _ROW_PX, _TOP, _BOTTOM, _LEFT = 34, 66, 46, 104
-_LEGEND = {
-    "orientation": "h",
-    "x": 0,
-    "y": 1,
-    "yanchor": "bottom",
-    "xanchor": "left",
-    "font": {"size": 11},
-    "bgcolor": "rgba(0,0,0,0)",
-}
 
 
 def worth_bars(values: Sequence[KernelValue], *, numbering_from: int = 0, width: int = 490) -> go.Figure:
@@ -61,7 +52,7 @@ def worth_bars(values: Sequence[KernelValue], *, numbering_from: int = 0, width:
     parts.layout |= {
         "xaxis": theme.axis(**zero, rangemode="tozero"),
         "yaxis": theme.listed(names, down=True),
-        **{"showlegend": True, "legend": _LEGEND, "barmode": "overlay", "dragmode": False},
+        **{"showlegend": True, "legend": theme.LEGEND, "barmode": "overlay", "dragmode": False},
     }
     title = "Each kernel alone, and its share of the whole effect"
     return parts.figure(title, "log-probability of the right answer (nats)")
@@ -127,7 +118,7 @@ def worth_scatter(values: Sequence[KernelValue], *, numbering_from: int = 0, wid
     zero = {"zeroline": True, "zerolinecolor": theme.MASKED_LINE, "zerolinewidth": 1}
     parts.layout |= {
         **{"xaxis": theme.axis(range=across, **zero), "yaxis": theme.axis(range=up, **zero)},
-        **{"showlegend": True, "legend": _LEGEND, "dragmode": False},
+        **{"showlegend": True, "legend": theme.LEGEND, "dragmode": False},
     }
     x = "sufficient: gained with it alone (nats)"
     return parts.figure("Necessary and sufficient", x, "necessary: lost without it alone (nats)")

@@ -214,7 +214,7 @@ def mixing_bars(mixed: Mixed, *, numbering_from: int = 0, width: int = 556) -> g
     down = {"range": (heads[-1] + 0.5, heads[0] - 0.5), **theme.ticks(dict(zip(heads, labels, strict=True)))}
     ends = (low - room * (low < 0), high + room)
     parts.layout |= {
-        "xaxis": theme.axis(range=ends, zeroline=True, zerolinecolor=theme.FRAME),
+        "xaxis": theme.axis(range=ends, **theme.ZERO),
         "yaxis": theme.axis(**down, fixedrange=True),
     }
     return parts.figure(
@@ -235,10 +235,9 @@ def product_bars(scored: Scored, tokens: Tokens, *, width: int = 556) -> go.Figu
     targets = cells.targets(x, 0 * x, 9.0, "dimension %{x}: %{customdata:+.4g}", values)
     parts.traces += [*bars(x, values, limit), targets]
     ends = theme.ticks({-limit: f"−{limit:g}", 0: "0", limit: f"+{limit:g}"})
-    middle = {"zeroline": True, "zerolinecolor": theme.FRAME}
     parts.layout |= {
         "xaxis": theme.axis(range=(-0.7, len(values) - 0.3), fixedrange=True),
-        "yaxis": theme.axis(range=(-1.08 * limit, 1.08 * limit), fixedrange=True, **ends, **middle),
+        "yaxis": theme.axis(range=(-1.08 * limit, 1.08 * limit), fixedrange=True, **ends, **theme.ZERO),
     }
     query, key = (theme.hover_label(place, tokens.pieces[place]) for place in (scored.query, scored.key))
     words = f"query {query} · key {key}: {len(values)} products sum to {_number(scored.value)}"

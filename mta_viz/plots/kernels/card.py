@@ -151,7 +151,7 @@ def _axes(
     names = queries | {0: "0 (now)"}
     x = {"range": (offsets.key[0] - 0.5, offsets.key[-1] + 0.5), "domain": (0, share[0])}
     y = {"range": (0.5, offsets.query[0] - 0.5), "domain": (0, share[1])}
-    bare = {"showticklabels": False, "ticks": "", "zeroline": True, "zerolinecolor": theme.FRAME}
+    bare = {"showticklabels": False, "ticks": "", **theme.ZERO}
     right = share[0] + _GAP / px[0]
     return {
         "xaxis": theme.axis(**x, **theme.ticks(keys), fixedrange=True),
@@ -180,9 +180,8 @@ def score_bars(bars: Sequence[ScoreBar], *, width: int = 440) -> go.Figure:
         for mark in () if bar.chance is None else {bar.chance, -bar.chance}:
             tick = {"color": theme.INK, "width": 1.5}
             parts.add_line((mark, mark), (place - 0.42, place + 0.42), tick)
-    across = {"range": (-1.2, 1.2), "zeroline": True, "zerolinecolor": theme.FRAME}
     parts.layout |= {
-        "xaxis": theme.axis(**across, tickvals=[-1, -0.5, 0, 0.5, 1]),
+        "xaxis": theme.axis(range=(-1.2, 1.2), **theme.ZERO, tickvals=[-1, -0.5, 0, 0.5, 1]),
         "yaxis": theme.listed(labels, down=True, fixedrange=True),
     }
     return parts.figure("Shape scores", "score · ticks: 99 % of Gaussian kernels lie inside")
@@ -284,7 +283,7 @@ def mixing_row(
     room = 0.45 * ((high - low) or 1.0)
     ends = (low - 1.6 * room * (low < 0), high + room)
     parts.layout |= {
-        "xaxis": theme.axis(range=ends, zeroline=True, zerolinecolor=theme.FRAME),
+        "xaxis": theme.axis(range=ends, **theme.ZERO),
         "yaxis": theme.listed(labels, down=True),
     }
     return parts.figure("What this head takes from each head", unit)

@@ -33,9 +33,9 @@ def recurring_grid(recurring: Recurring, *, numbering_from: int = 0) -> go.Figur
             row = at[match.kernel]
             same[row, column] = match.same
             texts[row][column] = f"{_short(match)} {match.cosine:+.2f}"
-    heads = [
-        f"{theme.escape(_end_of(training.name))}<br>{_counted(training.recurrence)}" for training in trainings
-    ]
+    names = [at.name if len(at.name) <= 20 else f"…{at.name[-19:]}" for at in trainings]  # ends differ
+    counts = [_counted(training.recurrence) for training in trainings]
+    heads = [f"{theme.escape(name)}<br>{count}" for name, count in zip(names, counts, strict=True)]
     size = (_LEFT + _COLUMN_PX * len(trainings) + 14, _ROW_PX * max(len(named), 2) + _TOP + _BOTTOM)
     parts = Parts(size, {"l": _LEFT, "r": 14, "t": _TOP, "b": _BOTTOM})
     parts.traces += [_filled(same, texts), _rows_to_click(named, trainings, numbering_from)]
@@ -51,11 +51,6 @@ def recurring_grid(recurring: Recurring, *, numbering_from: int = 0) -> go.Figur
     )
 
 
-def _end_of(name: str) -> str:
-    """Names of trainings differ at their ends."""
-    return name if len(name) <= 20 else f"…{name[-19:]}"
-
-
 def _short(match: Match) -> str:
     return f"<b>{match.other_shape}</b>" if match.same else theme.cut(match.other_shape, 14)
 
@@ -65,11 +60,8 @@ def _counted(matched: Recurrence) -> str:
 
 
 def _filled(same: np.ndarray, texts: Sequence[Sequence[str]] | None = None) -> go.Heatmap:
-    look = (
-        {}
-        if texts is None
-        else {"text": texts, "texttemplate": "%{text}", "textfont": {"size": 10, "color": theme.INK}}
-    )
+    words = {"texttemplate": "%{text}", "textfont": {"size": 10, "color": theme.INK}}
+    look = {} if texts is None else {"text": texts, **words}
     return go.Heatmap(
         z=same, zmin=0, zmax=1, colorscale=FILLED, showscale=False, xgap=1, ygap=1, hoverinfo="skip", **look
     )
@@ -183,21 +175,16 @@ def _points(samples: Sequence[HeldOut], color: str, size: int, mode: str, words:
         f"step {each.step:,}: {each.right} of {each.n} {words}<br>95 % interval {low:.1%} to {high:.1%}"
         for each, (low, high) in zip(samples, ends, strict=True)
     ]
+    shares, thickness = [each.share for each in samples], 1.5 if len(samples) == 1 else 0.7
     return go.Scatter(
         x=[each.step for each in samples],
-        y=[each.share for each in samples],
+        y=shares,
         xaxis="x2",
         yaxis="y2",
         mode=mode,
         line={"color": color, "width": 1},
         marker={"color": color, "size": size},
-        error_y={
-            "array": [high - each.share for each, (_, high) in zip(samples, ends, strict=True)],
-            "arrayminus": [each.share - low for each, (low, _) in zip(samples, ends, strict=True)],
-            "thickness": 1.5 if len(samples) == 1 else 0.7,
-            "width": 4,
-            "color": color,
-        },
+        error_y=theme.whiskers(shares, ends, thickness=thickness, width=4, color=color),
         **theme.hover(hover),
     )
 
@@ -206,13 +193,7 @@ def _add_words(parts: Parts, domain: tuple[float, float], title: str, unit: str)
     """A panel's heading and the titles of its axes."""
     heading = {"x": domain[0], "y": 1, "xanchor": "left", "yanchor": "bottom", "yshift": 4}
     parts.add_words(title, 13, **heading)
-    below = {
-        "x": sum(domain) / 2,
-        "y": 0,
-        "xanchor": "center",
-        "yanchor": "bottom",
-        "yshift": 2 - _PANEL_BOTTOM,
-    }
-    parts.add_words("training step", 12, **below)
+    below = {"y": 0, "xanchor": "center", "yanchor": "bottom", "yshift": 2 - _PANEL_BOTTOM}
+    parts.add_words("training step", 12, x=sum(domain) / 2, **below)
     beside = {"x": domain[0], "y": 0.5, "xanchor": "left", "yanchor": "middle", "xshift": 1 - _PANEL_LEFT}
     parts.add_words(unit, 12, textangle=-90, **beside)

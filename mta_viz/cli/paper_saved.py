@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from mta_viz.analysis.attention.kernel_map import asked_span, needle_sample, strongest_head
-from mta_viz.analysis.attention.spans import find, needle_spans
+from mta_viz.analysis.attention.kernel_map import needle_sample, strongest_head
+from mta_viz.analysis.attention.spans import asked_span, find, needle_spans
 from mta_viz.analysis.kernels.kernels import kernel_places, layers_having, mixing_places
 from mta_viz.checkpoint.locate import sha256_as_read
 from mta_viz.checkpoint.types import Source as Origin

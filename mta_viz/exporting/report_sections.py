@@ -349,13 +349,15 @@ def _measured(order: Order) -> Effects | Absent:
     return find_effects(order.source.model.path) if isinstance(own, Absent) else own
 
 
+def _has_no_kernels(order: Order) -> bool:
+    return order.source.model.config.variant in PLAIN or not kernel_rows(order.source)
+
+
 def matters_section(order: Order) -> Section:
     """What the task loses without each kernel alone, as measured beside the weights."""
-    if order.source.model.config.variant in PLAIN:  # also where heads alone were measured
+    if _has_no_kernels(order):  # also where heads alone were measured
         return Section("matters", missing=(texts()["no_kernels"],))
     effects = _measured(order)
-    if not kernel_rows(order.source):
-        return Section("matters", missing=(texts()["no_kernels"],))
     if isinstance(effects, Absent):
         return Section("matters", missing=(texts()["unmeasured"].format(reason=effects.reason),))
     shapes, each = {kernel_of(row): row["shape"] for row in kernel_rows(order.source)}, effects.of_each()
@@ -384,11 +386,9 @@ def _nats(effect: Effect) -> str:
 
 def together_section(order: Order) -> Section:
     """How the whole effect of all kernels is shared out among them, as measured beside the weights."""
-    if order.source.model.config.variant in PLAIN:
+    if _has_no_kernels(order):
         return Section("together", missing=(texts()["no_kernels"],))
     shapley = find_shapley(order.source.model.path)
-    if not kernel_rows(order.source):
-        return Section("together", missing=(texts()["no_kernels"],))
     if isinstance(shapley, Absent) or order.source.model.plan:
         line = shapley.reason if isinstance(shapley, Absent) else texts()["edited"]
         return Section("together", missing=(line,))

@@ -3,6 +3,8 @@
 import numpy as np
 
 from mta_viz.analysis.kernels.kernels import Offsets
+from mta_viz.analysis.kernels.measures import template_scores
+from mta_viz.analysis.kernels.naming import permutation_p
 
 SIZES = [(6, 11, "both"), (4, 9, "both"), (2, 9, "both"), (8, 13, "both"), (6, 11, "left"), (6, 11, "right")]
 
@@ -19,6 +21,11 @@ def kernel(at: Offsets, taps: dict[tuple[int, int], float]) -> np.ndarray:
         if -lag in at.query and key in at.key:
             values[at.query.index(-lag), at.key.index(key)] = value
     return values
+
+
+def largest_p(kernels: np.ndarray, at: Offsets) -> np.ndarray:
+    """The permutation p of each kernel's largest template score."""
+    return permutation_p(kernels, at, np.abs(template_scores(kernels, at)).max(-1))
 
 
 def row(at: Offsets, **taps: float) -> np.ndarray:

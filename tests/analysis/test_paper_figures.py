@@ -8,13 +8,12 @@ import torch
 from safetensors.numpy import load_file
 
 from mta_viz.analysis.attention.kernel_map import (
-    asked_span,
     kernel_beside_map,
     needle_sample,
     question_span,
     strongest_head,
 )
-from mta_viz.analysis.attention.spans import Span, needle_spans
+from mta_viz.analysis.attention.spans import Span, asked_span, needle_spans
 from mta_viz.analysis.kernels.kernels import KernelId, kernel_places, layer_picture
 from mta_viz.analysis.kernels.mixing import mixing_by_layer, mixing_over_layers
 from mta_viz.checkpoint.reading import read_checkpoint

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shape_cases import drawing, kernel, offsets, planted, row
+from shape_cases import drawing, kernel, largest_p, offsets, planted, row
 
 from mta_viz.analysis.kernels.edges import best_edges, edge_threshold
 from mta_viz.analysis.kernels.measures import LARGEST_P, run_edges
@@ -26,7 +26,6 @@ from mta_viz.analysis.kernels.naming import (
     has_name,
     name_kernels,
     names_of,
-    permutation_p,
 )
 from mta_viz.analysis.kernels.probes import run_probe
 
@@ -166,7 +165,7 @@ def test_permutation_p_is_uniform_for_exchangeable_taps(kind, seed):
         "positive": lambda: random.exponential(size=size),
         "t3": lambda: random.standard_t(3, size),
     }
-    p = permutation_p(draws[kind](), AT)
+    p = largest_p(draws[kind](), AT)
     for level, most in ((0.05, 53), (0.5, 350)):  # mean 30 and 300, four and four standard deviations
         assert (p <= level).sum() <= most
     assert (p <= 0.05).sum() >= 9

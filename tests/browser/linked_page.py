@@ -10,9 +10,9 @@ import streamlit as st
 import torch
 
 from mta_viz.analysis.attention.changes import subtract
-from mta_viz.analysis.attention.kernel_map import asked_span, question_span
+from mta_viz.analysis.attention.kernel_map import question_span
 from mta_viz.analysis.attention.maps import exact_map, shared_limit
-from mta_viz.analysis.attention.spans import needle_spans
+from mta_viz.analysis.attention.spans import asked_span, needle_spans
 from mta_viz.analysis.kernels.kernels import layer_picture
 from mta_viz.model.stages import Stage
 from mta_viz.plots.kernels.mosaic import tap_limit

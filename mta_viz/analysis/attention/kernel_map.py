@@ -83,11 +83,6 @@ def question_span(named: Sequence[Span], n_tokens: int, n_queries: int) -> Span:
     return question or Span("last tokens", QUESTION, max(n_tokens - n_queries, 0), n_tokens)
 
 
-def asked_span(named: Sequence[Span]) -> Span | None:
-    """The asked needle among a prompt's named spans."""
-    return next((span for span in named if span.name.endswith("(asked)")), None)
-
-
 def strongest_head(trace: Trace, rows: Span, keys: Span, where: Place) -> tuple[int, int]:
     """(layer, head), among layers with a kernel at `where`, whose last row attends most to `keys`.
 

@@ -25,6 +25,7 @@ from mta_viz.tokenizers.base import Tokens, label
 
 Characters = tuple[int, int]  # the first, and the one after the last
 QUESTION = "?"  # its letter
+ASKED = " (asked)"  # how the name of the asked needle ends
 MAX_PATTERN = 1000  # characters
 SECONDS = 1.0  # for one search; a sound pattern takes milliseconds on the longest prompts
 _WORDS = r"[^.\n]{1,40}?"
@@ -136,12 +137,17 @@ def needle_spans(tokens: Tokens) -> tuple[Span, ...]:
     spans: list[Span] = []
     places = _token_ranges(tokens.spans, (match.span() for match in needles))
     for needle, place in zip(needles, places, strict=True):
-        asked = " (asked)" if question and _subject(question) == _subject(needle) else ""
+        asked = ASKED if question and _subject(question) == _subject(needle) else ""
         spans.append(Span(_subject(needle) + asked, next_letter(spans), place.start, place.stop))
     if question:
         (place,) = _token_ranges(tokens.spans, [question.span()])
         spans.append(Span("question", QUESTION, place.start, place.stop))
     return tuple(spans)
+
+
+def asked_span(named: Sequence[Span]) -> Span | None:
+    """The asked needle among a prompt's named spans."""
+    return next((span for span in named if span.name.endswith(ASKED)), None)
 
 
 def _subject(match: re.Match[str]) -> str:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.attention.cells import top_tokens
-from mta_viz.analysis.attention.spans import needle_spans
+from mta_viz.analysis.attention.spans import asked_span, needle_spans
 from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.labs.blocks import asked_block
 from mta_viz.checkpoint.relatives import plain_twin
@@ -121,12 +121,11 @@ def past_white_space(trace: Trace) -> Trace:
 
 def asked_value(tokens: Tokens) -> str | None:
     """The number a needle prompt's text gives what it asks for; None for other prompts."""
-    for span in needle_spans(tokens):
-        if span.name.endswith("(asked)") and tokens.text is not None:
-            needle = tokens.text[tokens.spans[span.start][0] : tokens.spans[span.stop - 1][1]]
-            value = _VALUE.search(needle)
-            return value[1] if value else None
-    return None
+    span = asked_span(needle_spans(tokens))
+    if span is None or tokens.text is None:
+        return None
+    value = _VALUE.search(tokens.text[tokens.spans[span.start][0] : tokens.spans[span.stop - 1][1]])
+    return value[1] if value else None
 
 
 def _ids_after(trace: Trace, text: str) -> tuple[int, ...]:

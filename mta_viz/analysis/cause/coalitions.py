@@ -3,9 +3,9 @@
 It can be handed to workers (`run.jobs`), of which each makes its own.
 """
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,4 +114,4 @@ def _climb(model: HookedMTA, entering: list[Tensor], layer: int, batch: GoldBatc
     for above in range(layer, model.config.n_layers - 1):
         entering.append(after_layer(model, entering[above], above))
     result: Outcome = outcome(model, [entering[-1]], model.config.n_layers - 1, [batch])
-    return math.fsum(result.log_probability) / len(result.log_probability)
+    return fmean(result.log_probability)

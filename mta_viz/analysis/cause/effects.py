@@ -8,10 +8,11 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from mta_viz.analysis.kernels.kernels import MIXING, KernelId, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, KernelId, MixPlace, Place, kernels_at
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.locate import sha256
@@ -120,15 +121,11 @@ class Effects:
         where the other has no effect of the kernel.
         """
         rows = []
-        for effect in self.effects:
-            kernel = kernel_of(effect)
-            if kernel is None:
-                continue
-            row: tuple[object, ...] = (kernel.layer, kernel.head, kernel.where, *_cells(effect))
+        for kernel, effect in ((kernel, effect) for effect in self.effects if (kernel := kernel_of(effect))):
+            row: tuple[object, ...] = (*astuple(kernel), *_cells(effect))
             if other is not None:
                 beside = other.of(kernel)
-                more = (None,) * 12 if beside is None else (*_cells(beside), edits_differ(effect, beside))
-                row += more
+                row += (None,) * 12 if beside is None else (*_cells(beside), edits_differ(effect, beside))
             rows.append(row)
         median = "log_probability_change_median"
         measured = ("accuracy_change", "log_probability_change", median)
@@ -144,13 +141,8 @@ class Effects:
 def _cells(effect: Effect) -> tuple[float | None, ...]:
     """Accuracy, both changes and the median with their ends; None for a median that is not measured."""
     median = effect.log_probability_change_median
-    middle = (None,) * 4 if median is None else astuple(median)
-    return (
-        effect.accuracy,
-        *astuple(effect.accuracy_change),
-        *astuple(effect.log_probability_change),
-        *middle,
-    )
+    means = (*astuple(effect.accuracy_change), *astuple(effect.log_probability_change))
+    return (effect.accuracy, *means, *((None,) * 4 if median is None else astuple(median)))
 
 
 def edits_differ(first: Effect, second: Effect) -> bool:
@@ -189,15 +181,7 @@ def without(kernel: KernelId, edit: Edit = "identity") -> Intervention:
 
 def kernel_ids(model: HookedMTA, edit: Edit) -> tuple[KernelId, ...]:
     """Every kernel that `edit` can take out, head mixing by its target's rows, in the order of layers."""
-    config = model.config
-    return tuple(
-        KernelId(layer, head, where)
-        for layer in range(config.n_layers)
-        for places in PLACES
-        for where in places
-        if getattr(config.kernels(layer), where) and (edit != "zero" or where in ("pre", "post"))
-        for head in range(config.n_heads)
-    )
+    return kernels_at(model.config, KEY_QUERY if edit == "zero" else [*chain(*PLACES)])
 
 
 def kernel_of(effect: Effect) -> KernelId | None:
@@ -253,13 +237,11 @@ def read_effects(file: Path) -> Effects:
     content, remedy = door.read_bytes(file, door.RESULTS), "Move it away and measure again."
     subject = f"{file} as a table of effects"
     read = from_text(Effects, content, subject, file_format=FORMAT, older=(OLDER,), remedy=remedy)
-    return replace(read, effects=tuple(map(_without_bootstrap, read.effects)))
-
-
-def _without_bootstrap(effect: Effect) -> Effect:
-    """Ends of a mean without bounds, as files of the older format hold, cover too seldom to be shown."""
-    mean = replace(effect.log_probability_change, low=math.nan, high=math.nan)
-    return replace(effect, log_probability_change=mean)
+    # Ends of a mean without bounds, as files of the older format hold, cover too seldom to be shown.
+    no_ends = {"low": math.nan, "high": math.nan}
+    means = [replace(effect.log_probability_change, **no_ends) for effect in read.effects]
+    pairs = zip(read.effects, means, strict=True)
+    return replace(read, effects=tuple(replace(at, log_probability_change=mean) for at, mean in pairs))
 
 
 def write_effects(file: Path, effects: Effects) -> None:

@@ -7,9 +7,9 @@ to `sweeps`.
 """
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
+from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -219,8 +219,7 @@ def passes(n_kernels: int, n_batches: int, pairs: int) -> int:
 
 
 def _means(result: Outcome) -> tuple[float, float]:
-    n = len(result.right)
-    return sum(result.right) / n, math.fsum(result.log_probability) / n
+    return fmean(result.right), fmean(result.log_probability)
 
 
 class _Alone(NamedTuple):
@@ -262,7 +261,7 @@ def _gain(side: str, before: Outcome, after: Outcome) -> dict[str, Any]:
     enough = middle.level >= LEVEL
     parts = (float(middle.value), float(middle.low), float(middle.high)) if enough else (None, None, None)
     medians = zip(("", "_low", "_high"), parts, strict=True)
-    return {side: math.fsum(gains) / len(gains)} | {f"{side}_median{end}": part for end, part in medians}
+    return {side: fmean(gains)} | {f"{side}_median{end}": part for end, part in medians}
 
 
 def _marginals(

@@ -98,17 +98,17 @@ class Story(Printed):
     spans: tuple[Span, ...]
     asked: Span | None
     asking: Span
-    place: tuple[int, int] | None
-    kernel: KernelId | None
-    shape: str
-    by: By
-    weights: tuple[SpanWeight, ...]
-    other_gain: float
     answer: Answer
     writes: str
     standing: Standing
-    without: Standing | None
     twin: TwinAnswer | Absent
+    place: tuple[int, int] | None = None
+    kernel: KernelId | None = None
+    shape: str = ""
+    by: By = "nothing"
+    weights: tuple[SpanWeight, ...] = ()
+    other_gain: float = 0.0
+    without: Standing | None = None
 
     @property
     def plan(self) -> Plan:
@@ -285,18 +285,12 @@ def story_of(
         spans=spans,
         asked=asked,
         asking=asking or Span("last token", QUESTION, last, last + 1),
-        **_nothing(),
         answer=meter.answer,
         writes=_written(trace, meter.answer, standing),
         standing=standing,
-        without=None,
         twin=twin_answer(twin, trace.tokens, meter.answer),
     )
     return opening if asked is None else _with_head(opening, meter, measured, progress)
-
-
-def _nothing() -> dict[str, Any]:
-    return {"place": None, "kernel": None, "shape": "", "by": "nothing", "weights": (), "other_gain": 0.0}
 
 
 def _with_head(

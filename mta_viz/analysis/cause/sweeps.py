@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, product
+from statistics import fmean
 from typing import Any, Literal, TypeVar
 
 from torch import Tensor
@@ -332,7 +333,7 @@ def measure_effects(
     total, done = sum(n_layers - first_layer(plan, n_layers) for plan in missing), 0
     outcomes = PlanOutcomes(model, batches)
     before = outcomes(())
-    table = replace(table, accuracy=_mean(before.right), log_probability=_mean(before.log_probability))
+    table = replace(table, accuracy=fmean(before.right), log_probability=fmean(before.log_probability))
     for at, after in spread(outcomes, missing, on):
         effects = [*table.effects, paired_effect(missing[at], before, after)]
         effects.sort(key=lambda effect: places.get(effect.plan, len(places)))
@@ -360,11 +361,11 @@ class PlanOutcomes(OfModel):
 def paired_effect(plan: Plan, before: Outcome, after: Outcome) -> Effect:
     """Accuracy and log-probability with the plan, less those without it, sample by sample."""
     changes = [new - old for new, old in zip(after.log_probability, before.log_probability, strict=True)]
-    accuracy = _mean(after.right)
-    gain = Estimate(accuracy - _mean(before.right), *paired_change_interval(before.right, after.right))
+    accuracy = fmean(after.right)
+    gain = Estimate(accuracy - fmean(before.right), *paired_change_interval(before.right, after.right))
     middle = median_interval(changes)
     median = MedianEstimate(float(middle.value), float(middle.low), float(middle.high), middle.level)
-    return Effect(plan, accuracy, gain, Estimate(_mean(changes), math.nan, math.nan), median)
+    return Effect(plan, accuracy, gain, Estimate(fmean(changes), math.nan, math.nan), median)
 
 
 def outcome(
@@ -378,7 +379,3 @@ def outcome(
         right += batch.right(logits.argmax(-1))
         log_probability += gold_log_probabilities(logits, batch.answers)
     return Outcome(tuple(right), tuple(log_probability))
-
-
-def _mean(values: Sequence[bool] | Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.cells import top_tokens
-from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans
+from mta_viz.analysis.attention.spans import ASKED, QUESTION, Span, asked_span, needle_spans
 from mta_viz.analysis.cause.answers import TOP, Answer, AnswerMeter, answer_after, likeliest, rerun
 from mta_viz.analysis.compare import pairs as pairing
 from mta_viz.analysis.compare.maps import Agreement, Spans, agreement, asked_spans, same_vocabulary
@@ -302,12 +302,12 @@ def other_question(tokens: Tokens, tokenizer: Tokenizer | None) -> str:
 
     For the needle of equally many tokens if there is one, so that every position can be compared.
     """
-    spans, asked_sign = needle_spans(tokens), " (asked)"
-    asked = next((span for span in spans if span.name.endswith(asked_sign)), None)
+    spans = needle_spans(tokens)
+    asked = asked_span(spans)
     others = [span.name for span in spans if span.letter != QUESTION and span is not asked]
     if asked is None or not others or tokens.text is None:
         return ""
-    before, after = tokens.text.rsplit(asked.name.removesuffix(asked_sign), 1)
+    before, after = tokens.text.rsplit(asked.name.removesuffix(ASKED), 1)
     texts = [before + name + after for name in others]
     alike = (text for text in texts if tokenizer and len(tokenizer.encode(text)) == len(tokens))
     return next(alike, texts[-1])

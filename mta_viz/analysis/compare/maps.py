@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mta_viz.analysis.attention.changes import DifferenceMap
 from mta_viz.analysis.attention.maps import WholeMap
-from mta_viz.analysis.attention.spans import Span, check_span, needle_spans
+from mta_viz.analysis.attention.spans import Span, asked_span, check_span, needle_spans
 from mta_viz.analysis.attention.spans import find as search
 from mta_viz.config import ModelConfig
 from mta_viz.errors import PromptError
@@ -82,11 +82,8 @@ def _some_differ(unlike: tuple[int, ...], n_tokens: int, pieces: Mapping[int, st
 
 def asked_spans(a: Trace, b: Trace) -> Spans | None:
     """The needle each prompt asks for; None where one asks for none."""
-    asked = [
-        next((span for span in needle_spans(run.tokens) if span.name.endswith("(asked)")), None)
-        for run in (a, b)
-    ]
-    return None if asked[0] is None or asked[1] is None else (asked[0], asked[1])
+    first, second = (asked_span(needle_spans(run.tokens)) for run in (a, b))
+    return None if first is None or second is None else (first, second)
 
 
 def spans_beside(a: Trace, b: Trace, span: Span) -> Spans | None:

@@ -239,6 +239,17 @@ def layers_having(config: ModelConfig, where: Where) -> tuple[int, ...]:
     return tuple(at for at in range(config.n_layers) if getattr(config.kernels(at), where))
 
 
+def kernels_at(config: ModelConfig, places: Sequence[Where]) -> tuple[KernelId, ...]:
+    """Every kernel at these places, head mixing by its target's rows, in the order of layers."""
+    return tuple(
+        KernelId(layer, head, where)
+        for layer in range(config.n_layers)
+        for where in places
+        if getattr(config.kernels(layer), where)
+        for head in range(config.n_heads)
+    )
+
+
 def kernel_places(config: ModelConfig) -> tuple[Place, ...]:
     """Where the model has key-query kernels. Raises MtaVizError where it has none."""
     return _places(config, KEY_QUERY, "key-query kernels. This figure needs a model that has some")

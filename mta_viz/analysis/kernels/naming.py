@@ -70,19 +70,14 @@ def dominant_threshold(offsets: Offsets) -> float:
     return max(SMALLEST_DOMINANT, float(np.quantile(largest, TAP_QUANTILE)))
 
 
-def permutation_p(kernels: Kernels, offsets: Offsets, permutations: int = PERMUTATIONS) -> PerKernel:
+def permutation_p(
+    kernels: Kernels, offsets: Offsets, rho: PerKernel, permutations: int = PERMUTATIONS
+) -> PerKernel:
     """p of max_t |rho(t)| when a kernel's own taps (the own tap left out) change places at random.
 
-    (1 + #{M* >= M}) / (1 + permutations): exact if taps are exchangeable, whatever their distribution.
+    (1 + #{M* >= `rho`}) / (1 + permutations), M* that of the permuted taps: exact if taps are exchangeable,
+    whatever their distribution.
     """
-    rho = np.abs(measures.template_scores(kernels, offsets))
-    if not rho.shape[1]:
-        return np.ones(len(kernels))
-    return _as_large(kernels, offsets, rho.max(-1), permutations)
-
-
-def _as_large(kernels: Kernels, offsets: Offsets, rho: PerKernel, permutations: int) -> PerKernel:
-    """p of a score of each kernel: how often the largest score of its permuted taps is at least as large."""
     row, column = offsets.own
     own = row * len(offsets.key) + column
     taps = np.delete(measures.without_own_tap(kernels, offsets).reshape(len(kernels), -1), own, 1)
@@ -290,7 +285,7 @@ def _template_p(
     for permutations in stages:
         kernel, template = np.nonzero(tested)
         if len(kernel):
-            p[tested] = _as_large(kernels[kernel], offsets, np.abs(rho[kernel, template]), permutations)
+            p[tested] = permutation_p(kernels[kernel], offsets, np.abs(rho[kernel, template]), permutations)
         tested = p <= FEW / (1 + permutations)  # NaN is not
     return p
 

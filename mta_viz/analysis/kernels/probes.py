@@ -297,10 +297,12 @@ class _Level:
             return f"{words}, {ASSUMED} (largest tap = 1)."
         return f"{words}, for a match of {self.measured:+.3g}, the measured level.".replace("of -", "of −")
 
-    def result(self, stimulus: Stimulus, after: Float[Array, "query key"], **finding: Any) -> ProbeResult:
+    def result(
+        self, stimulus: Stimulus, after: Float[Array, "query key"], words: str, **finding: Any
+    ) -> ProbeResult:
         before = stimulus.scores * (1.0 if self.measured is None else self.measured)
         maps: dict[str, Any] = {"before": before, "after": after * self.scale, "read_at": stimulus.read_at}
-        return ProbeResult(**maps, **finding, level=self.measured)
+        return ProbeResult(**maps, sentence=self.sentence(words), **finding, level=self.measured)
 
 
 def read_off(kernels: Kernels, offsets: Offsets, probe: str) -> tuple[tuple[float, ...], ...]:
@@ -353,8 +355,8 @@ def _gain_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) 
         threshold = max(float(np.quantile(null, 1 - share)), sign * alone / peak + SMALLEST_EFFECT)
     acts = measured < threshold if lowers else measured > threshold
     numbers: dict[str, Any] = {"measured": measured, "threshold": threshold, "lowers": lowers, "acts": acts}
-    after, sentence = answers(kernels, offsets, stimulus.scores)[0], level.sentence(words)
-    return level.result(stimulus, after, probe=probe, claim=claim, sentence=sentence, **numbers)
+    after = answers(kernels, offsets, stimulus.scores)[0]
+    return level.result(stimulus, after, words, probe=probe, claim=claim, **numbers)
 
 
 def _edge_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) -> ProbeResult:
@@ -366,13 +368,8 @@ def _edge_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) 
         f"In a run of {len(offsets.key) + 2} equal keys the first key gets {first}, the middle {middle}, the "
         f"last {last}"
     )
-    numbers: dict[str, Any] = {
-        "measured": measured,
-        "threshold": threshold,
-        "lowers": False,
-        "acts": measured > threshold,
-    }
-    return level.result(run, after, probe=EDGES, claim=claim, sentence=level.sentence(words), **numbers)
+    numbers: dict[str, Any] = {"measured": measured, "threshold": threshold, "lowers": False}
+    return level.result(run, after, words, probe=EDGES, claim=claim, acts=measured > threshold, **numbers)
 
 
 def _spike_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) -> ProbeResult:
@@ -384,8 +381,8 @@ def _spike_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level)
     row, column = divmod(int(np.abs(shown).argmax()), shown.shape[1])
     later, across = row - own[0], column - own[1]
     side = "later" if across > 0 else "earlier"
-    moved = [f"{_count(later, 'query', 'queries')} later"] * (later != 0)
-    moved += [f"{_count(abs(across), 'key', 'keys')} {side}"] * (across != 0)
+    moved = [f"{later} {'query' if later == 1 else 'queries'} later"] * (later != 0)
+    moved += [f"{abs(across)} key{'s' * (abs(across) > 1)} {side}"] * (across != 0)
     words = (
         f"A single score appears again {' and '.join(moved) or 'nowhere else'} as "
         f"{level.text(shown[row, column])}, and is {level.text(after[own])} at its own place"
@@ -393,8 +390,4 @@ def _spike_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level)
     acts = bool(measured > threshold and abs(shown[row, column]) >= SMALLEST_EFFECT)
     stimulus = Stimulus(spike.scores, (own, (row, column)))
     numbers: dict[str, Any] = {"measured": measured, "threshold": threshold, "lowers": False, "acts": acts}
-    return level.result(stimulus, after, probe=SPIKE, claim=claim, sentence=level.sentence(words), **numbers)
-
-
-def _count(number: int, singular: str, plural: str) -> str:
-    return f"{number} {singular if number == 1 else plural}"
+    return level.result(stimulus, after, words, probe=SPIKE, claim=claim, **numbers)

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.attention import kernel_map
 from mta_viz.analysis.attention.maps import shared_limit
-from mta_viz.analysis.attention.spans import Span, needle_spans
+from mta_viz.analysis.attention.spans import Span, asked_span, needle_spans
 from mta_viz.analysis.kernels import kernels, mixing
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
@@ -101,7 +101,7 @@ class KernelMap(PaperFigure[kernel_map.KernelBesideMap]):
         """Rows and keys as they are shown. Raises PromptError where the prompt asks for no needle."""
         tokens, mta = source.trace.tokens, source.model.config.mta
         named_spans = needle_spans(tokens)
-        keys = kernel_map.asked_span(named_spans) if self.keys is None else _span(self.keys, "A", len(tokens))
+        keys = asked_span(named_spans) if self.keys is None else _span(self.keys, "A", len(tokens))
         if keys is None:
             raise PromptError("the prompt asks for no needle; name the keys to show")
         if self.rows is not None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.kernel_map import asked_span, needle_sample, question_span, strongest_head
-from mta_viz.analysis.attention.spans import Span
+from mta_viz.analysis.attention.kernel_map import needle_sample, question_span, strongest_head
+from mta_viz.analysis.attention.spans import Span, asked_span
 from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.kernels import WHERE, KernelId, MixPlace, Place
 from mta_viz.errors import MtaVizError

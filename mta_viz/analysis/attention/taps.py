@@ -14,15 +14,8 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from torch import Tensor
 
-from mta_viz.analysis.kernels.kernels import (
-    KEY_QUERY,
-    KernelId,
-    Offsets,
-    Place,
-    check_layer,
-    kernel_offsets,
-    kernels_at,
-)
+from mta_viz.analysis.kernels import kernels
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Offsets, Place, check_layer, kernel_offsets
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.run.trace import Trace
@@ -140,7 +133,7 @@ def tap_gains(trace: Trace, kernel: KernelId, keys: range, queries: Sequence[int
 
 def all_tap_gains(trace: Trace, keys: range, queries: Sequence[int] | None = None) -> tuple[TapGains, ...]:
     """Of every key-query kernel, before the softmax first, the largest total by size first."""
-    every = kernels_at(trace.model.config, KEY_QUERY)
+    every = kernels.kernels_at(trace.model.config, KEY_QUERY)
     gains = [tap_gains(trace, kernel, keys, queries) for kernel in every]
     return tuple(sorted(gains, key=lambda gain: (KEY_QUERY.index(gain.kernel.where), -abs(gain.total))))
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans, next_letter
+from mta_viz.analysis.cause import choosing
 from mta_viz.analysis.cause.answers import (
     Answer,
     AnswerMeter,
@@ -23,14 +24,6 @@ from mta_viz.analysis.cause.answers import (
     twin_answer,
     twin_of_model,
     written,
-)
-from mta_viz.analysis.cause.choosing import (
-    AROUND,
-    answer_span,
-    kernel_of_most_gain,
-    largest,
-    measured_kernel,
-    other_places,
 )
 from mta_viz.analysis.cause.effects import Absent, without
 from mta_viz.analysis.kernels.kernels import WHERE, KernelId, Place, layer_kernels
@@ -275,9 +268,9 @@ def story_of(
     meter = AnswerMeter(trace, answer_after(trace, answer))
     asked = next((span for span in spans if span.name.endswith(ASKED)), None)
     last, standing = len(trace.tokens) - 1, meter.standing()
-    measured = None if asked is None else measured_kernel(trace.model, trace.tokens)
+    measured = None if asked is None else choosing.measured_kernel(trace.model, trace.tokens)
     if asked is None or (asked.start == 0 and asked.stop > last):
-        asked = replace(answer_span(meter), letter=next_letter(spans)) if last else None
+        asked = replace(choosing.answer_span(meter), letter=next_letter(spans)) if last else None
         spans = () if asked is None else (*spans, asked)
     asking = next((span for span in spans if span.letter == QUESTION), None)
     opening = Story(
@@ -301,22 +294,22 @@ def _with_head(
     assert asked is not None
     last = len(trace.tokens) - 1
     finder = find(trace, Parts(asked, (asked,), last), progress=progress or (lambda share: None))
-    kernel = measured or kernel_of_most_gain(finder)
+    kernel = measured or choosing.kernel_of_most_gain(finder)
     if kernel is None:
         final = finder.share(Stage.PATTERN).nan_to_num(-1.0)
         layer, head = divmod(int(final.argmax()), final.shape[1])
         weights = (_weight(trace, finder, (layer, head), Stage.PATTERN),)
         return replace(opening, place=(layer, head), by="share", weights=weights)
     place = (kernel.layer, kernel.head)
-    rows = [other_places(trace, place, stage, asked) for stage in AROUND[place_of(kernel)]]
+    rows = [choosing.other_places(trace, place, stage, asked) for stage in choosing.AROUND[place_of(kernel)]]
     return replace(
         opening,
         place=place,
         kernel=kernel,
         shape=_shape(trace.model, kernel),
         by="effects" if measured else "gain",
-        weights=tuple(_weight(trace, finder, place, stage) for stage in AROUND[place_of(kernel)]),
-        other_gain=largest(rows[1] - rows[0]),
+        weights=tuple(_weight(trace, finder, place, stage) for stage in choosing.AROUND[place_of(kernel)]),
+        other_gain=choosing.largest(rows[1] - rows[0]),
         without=meter.standing((without(kernel, "own-tap"),)),
     )
 
@@ -328,7 +321,8 @@ def place_of(kernel: KernelId) -> Place:
 
 def _weight(trace: Trace, finder: Finder, place: tuple[int, int], stage: Stage) -> SpanWeight:
     score = float(finder.asked.values[f"span.{stage.value.key}"][place])
-    return SpanWeight(stage, score, largest(other_places(trace, place, stage, finder.parts.asked)))
+    others = choosing.other_places(trace, place, stage, finder.parts.asked)
+    return SpanWeight(stage, score, choosing.largest(others))
 
 
 def _shape(model: HookedMTA, kernel: KernelId) -> str:

@@ -8,32 +8,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.attention import cells, decomposition
-from mta_viz.analysis.attention.cells import (
-    CrossSection,
-    LogitLens,
-    Predictions,
-    TopCell,
-    key_column,
-    lens_over_layers,
-    query_row,
-    top_tokens,
-)
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.errors import PromptError
 from mta_viz.figures.attention.maps import OfHead, stage_of
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, is_distribution
+from mta_viz.plots.attention import tokens as pictures
 from mta_viz.plots.attention.stages import section_bars, section_ends
 from mta_viz.plots.attention.text import token_text
-from mta_viz.plots.attention.tokens import (
-    convolution_window,
-    gate_map,
-    lens_lines,
-    lens_tokens,
-    mixing_bars,
-    next_tokens,
-    product_bars,
-)
 from mta_viz.plots.theme import Figure, head_name, score_text, weight_text
 from mta_viz.tables import Table
 
@@ -46,7 +28,7 @@ CONTRIBUTION = (
 
 
 @named("top-cells")
-class TopCells(OfHead[tuple[TopCell, ...]]):
+class TopCells(OfHead[tuple[cells.TopCell, ...]]):
     """The `count` cells of a map that stand out, largest first, `by` what is said. A table."""
 
     stage: str
@@ -54,16 +36,16 @@ class TopCells(OfHead[tuple[TopCell, ...]]):
     count: int = 50
     first_token: bool = False
 
-    def result(self, source: Source) -> tuple[TopCell, ...]:
+    def result(self, source: Source) -> tuple[cells.TopCell, ...]:
         """Raises PromptError where the stage has no change or contribution."""
         of = (source.trace, *self.place, stage_of(source, self.layer, self.stage), self.count)
         return cells.top_cells(*of, by=self.by, first_token=self.first_token)
 
-    def table(self, source: Source, result: tuple[TopCell, ...]) -> Table:
+    def table(self, source: Source, result: tuple[cells.TopCell, ...]) -> Table:
         """One row a cell."""
         return cells.cells_table(result, source.trace.tokens)
 
-    def caption(self, source: Source, result: tuple[TopCell, ...]) -> str:
+    def caption(self, source: Source, result: tuple[cells.TopCell, ...]) -> str:
         """What is largest."""
         stage = stage_of(source, self.layer, self.stage)
         before = cells.stage_before(source.trace, self.layer, stage)
@@ -75,7 +57,7 @@ class TopCells(OfHead[tuple[TopCell, ...]]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfSection(OfHead[CrossSection]):
+class OfSection(OfHead[cells.CrossSection]):
     """A row or a column of a head as bars over its tokens, one row of bars a stage.
 
     `spans` are outlined; `first_token`: whether it counts for the limits.
@@ -89,7 +71,7 @@ class OfSection(OfHead[CrossSection]):
         """Whether stages are compared, on one scale."""
         return bool(getattr(self, "stages", ()))
 
-    def draw(self, source: Source, result: CrossSection) -> Figure:
+    def draw(self, source: Source, result: cells.CrossSection) -> Figure:
         """The bars, with a line at the other token of the cell."""
         return section_bars(
             result,
@@ -101,7 +83,7 @@ class OfSection(OfHead[CrossSection]):
             width=WIDE_PX,
         )
 
-    def caption(self, source: Source, result: CrossSection) -> str:
+    def caption(self, source: Source, result: cells.CrossSection) -> str:
         """The scales."""
         outlined = " Outlined: the named spans." if self.spans else ""
         scale = "Stages of a unit share one scale" if self.shared else "Each stage has its own scale"
@@ -116,9 +98,9 @@ class Row(OfSection):
     key: int | None = None
     stages: tuple[str, ...] = ()
 
-    def result(self, source: Source) -> CrossSection:
+    def result(self, source: Source) -> cells.CrossSection:
         """Raises PromptError for a query that is not there."""
-        row = section_of(source, query_row, *self.place, self.query)
+        row = section_of(source, cells.query_row, *self.place, self.query)
         shown = {at: values for at, values in row.values.items() if at.value.key in self.stages}
         return replace(row, values=shown) if shown else row
 
@@ -130,18 +112,18 @@ class Column(OfSection):
     key: int
     query: int | None = None
 
-    def result(self, source: Source) -> CrossSection:
+    def result(self, source: Source) -> cells.CrossSection:
         """Raises PromptError for a key that is not there."""
-        return section_of(source, key_column, *self.place, self.key)
+        return section_of(source, cells.key_column, *self.place, self.key)
 
 
-def section_of(source: Source, cut: Callable[..., CrossSection], *place: int) -> CrossSection:
+def section_of(source: Source, cut: Callable[..., cells.CrossSection], *place: int) -> cells.CrossSection:
     """A row or a column of a head, computed once for its bars and for the text."""
     return source.remember(lambda: cut(source.trace, *place), cut.__name__, *place)
 
 
 @named("attention-text")
-class AttentionText(OfHead[CrossSection]):
+class AttentionText(OfHead[cells.CrossSection]):
     """The prompt as text, each token on the colour of its value at `stage`.
 
     `side`: from the query at `position`, or to the key there. The other parameters are those of `row`.
@@ -153,18 +135,18 @@ class AttentionText(OfHead[CrossSection]):
     first_token: bool = False
     spans: tuple[Span, ...] = ()
 
-    def result(self, source: Source) -> CrossSection:
+    def result(self, source: Source) -> cells.CrossSection:
         """Raises PromptError for a stage or position that is not there."""
         stage_of(source, self.layer, self.stage)
-        cut = query_row if self.side == "from the query" else key_column
+        cut = cells.query_row if self.side == "from the query" else cells.key_column
         return section_of(source, cut, *self.place, self.position)
 
-    def _scale(self, source: Source, result: CrossSection) -> tuple[Stage, float, bool]:
+    def _scale(self, source: Source, result: cells.CrossSection) -> tuple[Stage, float, bool]:
         stage = stage_of(source, self.layer, self.stage)
         _, limit = section_ends(result, first_token=self.first_token)[stage]
         return stage, limit, is_distribution(stage, source.model.config.kernels(self.layer))
 
-    def draw(self, source: Source, result: CrossSection) -> Figure:
+    def draw(self, source: Source, result: cells.CrossSection) -> Figure:
         """The text."""
         stage, limit, distribution = self._scale(source, result)
         return token_text(
@@ -178,7 +160,7 @@ class AttentionText(OfHead[CrossSection]):
             width=WIDE_PX,
         )
 
-    def caption(self, source: Source, result: CrossSection) -> str:
+    def caption(self, source: Source, result: cells.CrossSection) -> str:
         """The scale, and what the marks mean."""
         stage, limit, distribution = self._scale(source, result)
         ends = f"0 to {limit:g}" if distribution else f"±{limit:g}"
@@ -190,27 +172,27 @@ class AttentionText(OfHead[CrossSection]):
 
 
 @named("next-token")
-class NextToken(NamedFigure[Predictions]):
+class NextToken(NamedFigure[cells.Predictions]):
     """The `count` most probable tokens after `position`."""
 
     position: int
     count: int = 10
 
-    def result(self, source: Source) -> Predictions:
+    def result(self, source: Source) -> cells.Predictions:
         """Raises PromptError for a position that is not there, MtaVizError for logits that are NaN."""
-        return top_tokens(source.trace, self.position, self.count)
+        return cells.top_tokens(source.trace, self.position, self.count)
 
-    def draw(self, source: Source, result: Predictions) -> Figure:
+    def draw(self, source: Source, result: cells.Predictions) -> Figure:
         """Bars."""
-        return next_tokens(result, width=NEXT_PX)
+        return pictures.next_tokens(result, width=NEXT_PX)
 
-    def caption(self, source: Source, result: Predictions) -> str:
+    def caption(self, source: Source, result: cells.Predictions) -> str:
         """After which token."""
         return f'Next token after {self.position} "{source.trace.tokens.pieces[self.position]}".'
 
 
 @named("lens")
-class Lens(NamedFigure[LogitLens]):
+class Lens(NamedFigure[cells.LogitLens]):
     """What the residual stream after `position` would predict after each layer.
 
     `shown`: the most probable tokens of every layer, or how probable the last layer's become.
@@ -223,13 +205,15 @@ class Lens(NamedFigure[LogitLens]):
         "unembedding. The last layer is the model's own output."
     )
 
-    def result(self, source: Source) -> LogitLens:
+    def result(self, source: Source) -> cells.LogitLens:
         """Raises as `next-token`."""
-        return source.remember(lambda: lens_over_layers(source.trace, self.position), "lens", self.position)
+        return source.remember(
+            lambda: cells.lens_over_layers(source.trace, self.position), "lens", self.position
+        )
 
-    def draw(self, source: Source, result: LogitLens) -> Figure:
+    def draw(self, source: Source, result: cells.LogitLens) -> Figure:
         """A row a layer, or a line a token."""
-        make = lens_tokens if self.shown == "tokens" else lens_lines
+        make = pictures.lens_tokens if self.shown == "tokens" else pictures.lens_lines
         return make(result, numbering_from=source.numbering, width=LENS_PX)
 
 
@@ -258,7 +242,7 @@ class Gate(NamedFigure["Float[Tensor, 'head position']"]):
     def draw(self, source: Source, result: Float[Tensor, "head position"]) -> Figure:
         """Heads down, positions across."""
         cell = None if self.head is None or self.position is None else (self.head, self.position)
-        return gate_map(
+        return pictures.gate_map(
             result.numpy(),
             source.trace.tokens,
             layer=self.layer,
@@ -298,11 +282,11 @@ class Why(OfHead[decomposition.Decomposition]):
     def draw(self, source: Source, result: decomposition.Decomposition) -> Figure | None:
         """The window of the kernel, or a bar a source head, or one a dimension of both vectors."""
         if isinstance(result, decomposition.Convolved):
-            return convolution_window(result, source.trace.tokens, width=self.width)
+            return pictures.convolution_window(result, source.trace.tokens, width=self.width)
         if isinstance(result, decomposition.Mixed):
-            return mixing_bars(result, numbering_from=source.numbering, width=self.width)
+            return pictures.mixing_bars(result, numbering_from=source.numbering, width=self.width)
         if isinstance(result, decomposition.Scored):
-            return product_bars(result, source.trace.tokens, width=self.width)
+            return pictures.product_bars(result, source.trace.tokens, width=self.width)
         return None
 
     def caption(self, source: Source, result: decomposition.Decomposition) -> str:

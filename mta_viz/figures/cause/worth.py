@@ -5,13 +5,7 @@ from typing import Any, Literal
 
 from mta_viz.analysis.cause.effects import Absent, kernel_ids
 from mta_viz.analysis.cause.kernel_effect import SMALL, KernelPaths, edge_count, kernel_paths
-from mta_viz.analysis.cause.shapley import (
-    FEWEST,
-    LARGEST_ERROR,
-    KernelValue,
-    passes,
-    shapley_values,
-)
+from mta_viz.analysis.cause.shapley import FEWEST, LARGEST_ERROR, KernelValue, passes, shapley_values
 from mta_viz.analysis.cause.shapley_file import (
     LENGTHS,
     SAMPLES,

@@ -9,17 +9,8 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.matches import AtMatches, measure_matches
+from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels import table as tables
-from mta_viz.analysis.kernels.kernels import (
-    WHERE,
-    KernelId,
-    KernelStack,
-    LayerKernelSet,
-    MixPlace,
-    Offsets,
-    Place,
-    kernel_stacks,
-)
 from mta_viz.analysis.kernels.probes import ASSUMED, PROBES, ProbeResult, claims_of, probe_of, run_probe
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
@@ -48,11 +39,11 @@ class CardKernel:
     """
 
     row: tables.Row
-    stack: KernelStack
+    stack: kernels.KernelStack
     layer: tuple[tables.Row, ...]
 
     @property
-    def kernel(self) -> KernelId:
+    def kernel(self) -> kernels.KernelId:
         """Which it is."""
         return tables.kernel_of(self.row)
 
@@ -62,7 +53,7 @@ class CardKernel:
         return self.stack.taps[self.stack.ids.index(self.kernel)]
 
     @property
-    def offsets(self) -> Offsets:
+    def offsets(self) -> kernels.Offsets:
         """What they read."""
         return self.stack.offsets
 
@@ -71,20 +62,19 @@ class CardKernel:
         return Table.of(("query_offset", "key_offset", "value"), self.offsets.rows(self.taps))
 
 
-def row_in(rows: Sequence[tables.Row], kernel: KernelId) -> tables.Row:
+def row_in(rows: Sequence[tables.Row], kernel: kernels.KernelId) -> tables.Row:
     """The kernel's row of the kernel table. Raises MtaVizError for a kernel the model lacks."""
     row = next((row for row in rows if tables.kernel_of(row) == kernel), None)
     if row is None:
-        raise MtaVizError(
-            f"the model has no kernel {WHERE[kernel.where]} in layer {kernel.layer}, head {kernel.head}"
-        )
+        where = kernels.WHERE[kernel.where]
+        raise MtaVizError(f"the model has no kernel {where} in layer {kernel.layer}, head {kernel.head}")
     return row
 
 
-def card_kernel(source: Source, kernel: KernelId) -> CardKernel:
+def card_kernel(source: Source, kernel: kernels.KernelId) -> CardKernel:
     """A key-query kernel. Raises MtaVizError for one the model lacks."""
     rows, weights, config = kernel_rows(source), source.model.state_dict(), source.model.config
-    stacks = source.remember_weights(lambda: kernel_stacks(weights, config), "kernel stacks")
+    stacks = source.remember_weights(lambda: kernels.kernel_stacks(weights, config), "kernel stacks")
     layer = tuple(row for row in rows if row["layer"] == kernel.layer)
     return CardKernel(row_in(rows, kernel), next(stack for stack in stacks if kernel in stack.ids), layer)
 
@@ -93,11 +83,11 @@ def card_kernel(source: Source, kernel: KernelId) -> CardKernel:
 class _OfKernel(KernelFigure[R]):
     layer: int
     head: int
-    where: Place = "pre"
+    where: kernels.Place = "pre"
 
     def kernel(self, source: Source) -> CardKernel:
         """The kernel it is of."""
-        return card_kernel(source, KernelId(self.layer, self.head, self.where))
+        return card_kernel(source, kernels.KernelId(self.layer, self.head, self.where))
 
 
 @named("kernel-taps")
@@ -210,9 +200,9 @@ class KernelProbe(_OfKernel[ProbeResult]):
 class NearKernels:
     """The kernels most like one, with their cosine and taps; all of the same size."""
 
-    near: tuple[tuple[KernelId, float], ...]
+    near: tuple[tuple[kernels.KernelId, float], ...]
     taps: Float[np.ndarray, "kernel c_q c_k"]
-    offsets: Offsets
+    offsets: kernels.Offsets
 
     def table(self) -> Table:
         """A row a tap of each."""
@@ -285,19 +275,19 @@ class KernelFrequencies(_OfKernel[Response]):
 
 
 @named("mixing-row")
-class MixingRow(KernelFigure[LayerKernelSet]):
+class MixingRow(KernelFigure[kernels.LayerKernelSet]):
     """What one target head receives of each source head."""
 
     layer: int
     head: int
-    where: MixPlace = "head_pre"
+    where: kernels.MixPlace = "head_pre"
 
-    def result(self, source: Source) -> LayerKernelSet:
+    def result(self, source: Source) -> kernels.LayerKernelSet:
         """All kernels of the layer. Raises MtaVizError where it has no such row."""
-        row_in(kernel_rows(source), KernelId(self.layer, self.head, self.where))
+        row_in(kernel_rows(source), kernels.KernelId(self.layer, self.head, self.where))
         return model_layers(source)[self.layer]
 
-    def draw(self, source: Source, result: LayerKernelSet) -> go.Figure:
+    def draw(self, source: Source, result: kernels.LayerKernelSet) -> go.Figure:
         """A bar a source head of the group; after the softmax the row is drawn at length 1."""
         first, own, matrix = mixing_group(result, self.where, self.head)
         drawn, unit = matrix[own], "weight"
@@ -308,7 +298,7 @@ class MixingRow(KernelFigure[LayerKernelSet]):
         labels = [f"H{head}" + " own" * (at == own) for at, head in enumerate(heads)]
         return pictures.mixing_row(drawn, labels, own, unit=unit, width=WIDTH)
 
-    def caption(self, source: Source, result: LayerKernelSet) -> str:
+    def caption(self, source: Source, result: kernels.LayerKernelSet) -> str:
         """How it is read, and its scale."""
         return (
             f"Target head H{self.head + source.numbering} receives this much of each source head. "
@@ -317,11 +307,11 @@ class MixingRow(KernelFigure[LayerKernelSet]):
 
 
 def mixing_group(
-    layer: LayerKernelSet, where: MixPlace, head: int
+    layer: kernels.LayerKernelSet, where: kernels.MixPlace, head: int
 ) -> tuple[int, int, Float[np.ndarray, "target source"]]:
     """The first head of a head's group, the head's row in it, and the group's matrix, float64."""
     mixing = layer.mixing(where)
     if mixing is None:
-        raise MtaVizError(f"the layer mixes no heads {WHERE[where]}")
+        raise MtaVizError(f"the layer mixes no heads {kernels.WHERE[where]}")
     group, own = divmod(head, mixing.shape[1])
     return group * mixing.shape[1], own, mixing[group].double().numpy()

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.cause.kernel_effect import Edge, KernelPaths
 from mta_viz.analysis.cause.shapley import KernelValue
-from mta_viz.analysis.kernels.kernels import Where
+from mta_viz.analysis.kernels.kernels import MIXING, WHERE, Where
 from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Number, Parts
 
@@ -23,12 +23,6 @@ SYMBOLS: dict[Where, str] = {
     "post": "square",
     "head_pre": "triangle-up",
     "head_post": "diamond",
-}
-PLACE_WORDS: dict[Where, str] = {
-    "pre": "kernel before the softmax",
-    "post": "kernel after the softmax",
-    "head_pre": "mixing before the softmax",
-    "head_post": "mixing after the softmax",
 }
 LABELLED = 6
 _ROW_PX, _TOP, _BOTTOM, _LEFT = 34, 66, 46, 104
@@ -130,7 +124,8 @@ def _points(values: Sequence[KernelValue], where: Where, numbering_from: int) ->
     marker |= {"line": {"color": theme.INK, "width": 0.5}}
     names = [value.kernel.name(numbering_from) for value in values]
     x, y = [value.sufficient for value in values], [value.necessary for value in values]
-    look = {"mode": "markers", "marker": marker, "name": PLACE_WORDS[where]}
+    name = f"{'mixing' if where in MIXING else 'kernel'} {WHERE[where]}"
+    look = {"mode": "markers", "marker": marker, "name": name}
     return go.Scatter(x=x, y=y, **look, **_shared(values, names))
 
 

@@ -72,9 +72,7 @@ class ShapeCounts:
     `templates`: kernels with a template's name; `survive`: those left by both tests (`kernel_table`);
     `expected_templates`: the most such names expected of exchangeable taps. `envelope_templates`: how many
     surrogates with the model's own envelope get (mean, 95 % range, and the p of at least so many as found);
-    `edges` and `envelope_edges`: the same of edges. `edge_like`: kernels whose largest tap besides the own
-    one is the previous key's with the opposite sign; `expected_edge_like` and `edge_p` (at least so many) if
-    that tap's place and sign were random.
+    `edges` and `envelope_edges`: the same of edges.
     """
 
     kernels: int
@@ -82,9 +80,6 @@ class ShapeCounts:
     templates: int
     survive: int
     expected_templates: float
-    edge_like: int
-    expected_edge_like: float
-    edge_p: float
     envelope_templates: "NamesByChance"
     edges: int
     envelope_edges: "NamesByChance"
@@ -149,19 +144,12 @@ def shape_counts(rows: Sequence[Row]) -> ShapeCounts:
     named = [row for row in kernels if row["survives"] is not None]
     edges = sum(naming.has_name(row, "edge") for row in kernels)
     by_template, by_edge = ([row[name] for row in kernels] for name in ("template_rate", "edge_rate"))
-    able = [row for row in kernels if row["first_key"] < 0 and row["dominant_share"]]
-    chances = [1 / (2 * (row["c_q"] * row["c_k"] - 1)) for row in able]
-    opposed = [row for row in able if row["dominant_sign"] < 0]
-    edge_like = sum((row["dominant_query"], row["dominant_key"]) == (0, -1) for row in opposed)
     return ShapeCounts(
         kernels=len(kernels),
         shapes=dict(Counter("faint " * row["faint"] + row["shape"] for row in kernels).most_common()),
         templates=len(named),
         survive=sum(bool(row["survives"]) for row in named),
         expected_templates=measures.LARGEST_P * sum(row["p"] is not None for row in kernels),
-        edge_like=edge_like,
-        expected_edge_like=float(sum(chances)),
-        edge_p=naming.at_least(edge_like, chances),
         envelope_templates=NamesByChance.of(by_template, len(named)),
         edges=edges,
         envelope_edges=NamesByChance.of(by_edge, edges),

@@ -28,15 +28,9 @@ from mta_viz.plots.kernels.paper import full_matrix
 from mta_viz.plots.theme import head_name
 from mta_viz.tables import Table
 
-BESIDE: dict[kernels.Where, str] = {  # the softmax, where there is little room
-    **{"pre": "before", "post": "after", "head_pre": "mix before", "head_post": "mix after"}
-}
-KINDS: dict[kernels.Place | kernels.MixPlace, str] = {
-    "pre": "key-query kernels before the softmax",
-    "head_pre": "rows of the head mixing before the softmax",
-    "post": "key-query kernels after the softmax",
-    "head_post": "rows of the head mixing after the softmax",
-}
+# Beside the softmax, where there is little room.
+BESIDE: dict[kernels.Where, str] = {"pre": "before", "post": "after"}
+BESIDE |= {"head_pre": "mix before", "head_post": "mix after"}
 MAP_PX = 412
 KERNELS_AT_MATCHES = ("all at matches",)  # what its result is kept by
 PARTS = {"layer": "L", "head": "H", "where": "", "step": "step"}
@@ -374,9 +368,10 @@ class KernelEffects(KernelFigure[Effects]):
     def caption(self, source: Source, result: Effects) -> str:
         """What was measured, and the colours."""
         out = {"identity": "is the identity", "own-tap": "has its own tap only", "zero": "is zero"}
+        kind = "rows of the head mixing" if self.where in kernels.MIXING else "key-query kernels"
         return (
-            f"All {KINDS[self.where]}: how the log-probability of the right answer changes when that one "
-            f"alone {out[self.edit]}. Blue: the answer loses. The colours are the same for all kinds. Click "
+            f"All {kind} {kernels.WHERE[self.where]}: how the log-probability of the right answer changes when "
+            f"that one alone {out[self.edit]}. Blue: the answer loses. The colours are the same for all kinds. Click "
             "one to open it. Hatched: not measured."
         )
 

@@ -42,12 +42,7 @@ class KernelRecurrence(Measured[Recurring]):
     """The model's named kernels in `others`, by their names; none of them: the first six there are."""
 
     others: tuple[str, ...] = ()
-    hangs_on = ("others",)
-
-    @property
-    def of_weights(self) -> bool:
-        """The prompt plays no part."""
-        return True
+    of_weights, hangs_on = True, ("others",)
 
     def measure(self, source: Source) -> Recurring:
         """Raises MtaVizError where there is no other training, or none of a name."""
@@ -117,10 +112,7 @@ class OverSteps:
 class LastingNames(Measured[OverSteps]):
     """Since which step each named kernel has had the name it has at the end of training."""
 
-    @property
-    def of_weights(self) -> bool:
-        """The prompt plays no part."""
-        return True
+    of_weights = True
 
     def measure(self, source: Source) -> OverSteps:
         """Raises NoHistory where nothing is known of earlier steps."""
@@ -165,12 +157,9 @@ class Finetuning(KernelFigure[FinetuningRun]):
 
     def caption(self, source: Source, result: FinetuningRun) -> str:
         """How far it is, what the marks are, and the numbers before and after."""
-        words = (
-            f"After {result.step:,} of {result.steps:,} steps. "
-            if result.state == "running"
-            else f"{result.step:,} steps. "
-        )
-        words += "Loss: what training makes small, of the task and what keeps the model as it was, in nats."
+        done = f"{result.step:,} steps"
+        words = f"After {result.step:,} of {result.steps:,} steps" if result.state == "running" else done
+        words += ". Loss: what training makes small, of the task and what keeps the model as it was, in nats."
         if result.before is not None:
             words += (
                 " Right answers: greedy ones to held-out samples, whose words no step trains on, with 95 % "

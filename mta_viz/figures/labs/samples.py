@@ -345,10 +345,6 @@ class CropMap(OfSample[StepCrop]):
             raise PromptError(f"there is no layer {self.layer} with a head {self.head}")
         return crops_of(self.trace(source), asked.region, self.layer, self.head)
 
-    def map_of(self, crop: StepCrop) -> AttentionMap:
-        """The one that is shown."""
-        return crop_side(crop, self.shown)
-
     def limit(self, crop: StepCrop) -> float:
         """The scale's end."""
         return crop_limit(crop, self.shown, self.first_token)
@@ -360,14 +356,14 @@ class CropMap(OfSample[StepCrop]):
 
     def table(self, source: Source, result: StepCrop) -> Table:
         """A row a cell."""
-        return self.map_of(result).table(self.asked(source).tokens)
+        return crop_side(result, self.shown).table(self.asked(source).tokens)
 
     def caption(self, source: Source, result: StepCrop) -> str:
         """The stage and the scale."""
         limit = self.limit(result)
         if self.shown == "difference":
             return difference_caption(result.difference, limit)
-        stage = self.map_of(result).stage.value
+        stage = crop_side(result, self.shown).stage.value
         return f"{stage.long}; one scale for before and after, to {limit_text(limit)}, of the asked cells."
 
     def file_parts(self) -> tuple[object, ...]:

@@ -370,9 +370,9 @@ class KernelEffects(KernelFigure[Effects]):
         out = {"identity": "is the identity", "own-tap": "has its own tap only", "zero": "is zero"}
         kind = "rows of the head mixing" if self.where in kernels.MIXING else "key-query kernels"
         return (
-            f"All {kind} {kernels.WHERE[self.where]}: how the log-probability of the right answer changes when "
-            f"that one alone {out[self.edit]}. Blue: the answer loses. The colours are the same for all kinds. Click "
-            "one to open it. Hatched: not measured."
+            f"All {kind} {kernels.WHERE[self.where]}: how the log-probability of the right answer changes "
+            f"when that one alone {out[self.edit]}. Blue: the answer loses. The colours are the same for all "
+            "kinds. Click one to open it. Hatched: not measured."
         )
 
     def table(self, source: Source, result: Effects) -> Table:

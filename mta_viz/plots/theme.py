@@ -199,7 +199,9 @@ def listed(names: Sequence[str], *, down: bool = False, **options: object) -> di
     return axis(range=ends[::-1] if down else ends, **ticks(dict(enumerate(names))), **options)
 
 
-LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}}  # over the plot
+# Over the plot, of whose frame a white one would hide a part on white paper.
+LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}}
+LEGEND |= {"bgcolor": "rgba(0,0,0,0)"}
 ZERO = {"zeroline": True, "zerolinecolor": FRAME}  # of an axis of values on both sides of 0
 
 

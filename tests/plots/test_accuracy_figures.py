@@ -4,6 +4,7 @@ import numpy as np
 
 from mta_viz.analysis.labs.needle import needle_score
 from mta_viz.analysis.labs.sweep_file import accuracy_table
+from mta_viz.exporting.pictures import printable
 from mta_viz.plots.labs import accuracy_lines, accuracy_map, score_words
 
 HALF, ALL = needle_score([True, False]), needle_score([True] * 4)
@@ -31,6 +32,11 @@ def test_a_line_goes_through_the_shares_and_its_band_through_the_intervals():
     assert line.line.color != other.line.color and line.line.dash != other.line.dash
     assert figure.layout.xaxis.ticktext == ("2", "4", "6")
     assert line.text[1].endswith(score_words(HALF))
+
+
+def test_on_white_paper_the_legend_hides_nothing_of_the_plots_frame():
+    saved = printable(accuracy_lines({"one": {2: ALL}}, (2, 4), "title"))
+    assert saved.layout.paper_bgcolor == "white" and saved.layout.legend.bgcolor == "rgba(0,0,0,0)"
 
 
 def test_the_table_has_a_line_a_model_and_setting():

@@ -135,10 +135,10 @@ def number(value: float) -> str:
     return f"{value:+.3g}"
 
 
-def shortened(text: str, most: int = CHARACTERS) -> str:
+def shortened(text: str) -> str:
     """A prompt on one line: quoted, line ends escaped, its middle left out when it is long."""
-    half = most // 2
-    return repr(text if len(text) <= most else f"{text[:half]} ... {text[-half:]}")
+    half = CHARACTERS // 2
+    return repr(text if len(text) <= CHARACTERS else f"{text[:half]} ... {text[-half:]}")
 
 
 def text_lines(columns: Row, rows: Sequence[Row]) -> list[str]:

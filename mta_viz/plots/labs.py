@@ -87,7 +87,6 @@ def accuracy_lines(
     ticks: Sequence[int],
     title: str,
     *,
-    axis: str = "needles in the prompt",
     width: int = 460,
 ) -> go.Figure:
     """A line a model over the numbers `ticks`, bands and bars for its 95 % intervals; at most four models."""
@@ -101,7 +100,7 @@ def accuracy_lines(
         "yaxis": theme.axis(range=(-0.02, 1.02), tickvals=[0, 0.25, 0.5, 0.75, 1]),
         **{"showlegend": True, "legend": theme.LEGEND, "dragmode": False},
     }
-    return parts.figure(theme.escape(title), axis, "share of right answers")
+    return parts.figure(theme.escape(title), "needles in the prompt", "share of right answers")
 
 
 def _band_and_line(
@@ -221,13 +220,13 @@ def _loss_hover(loss: float, rank: int, expected: str) -> str:
 _ARMS_LEFT, _ARMS_TOP, _ARM_PX = 96, 58, 40
 
 
-def arms_chart(arms: Arms, *, width: int = 560) -> go.Figure:
+def arms_chart(arms: Arms) -> go.Figure:
     """An arm a line: all its answers as a bar for the exact interval, under it its seeds as points.
 
     The dashed line is the base's share of right answers.
     """
     names, base = list(arms.by_name), pooled(arms.runs, before=True).accuracy
-    size = width, _ARM_PX * len(names) + _ARMS_TOP + _BOTTOM
+    size = 560, _ARM_PX * len(names) + _ARMS_TOP + _BOTTOM
     parts = Parts(size, {"l": _ARMS_LEFT, "r": 2 * _RIGHT, "t": _ARMS_TOP, "b": _BOTTOM})
     together = [(place, (*arms.by_name[name],), f"{name}, all seeds") for place, name in enumerate(names)]
     seeds = [(names.index(run.arm) + 0.25, (run,), f"{run.arm}, seed {run.seed}") for run in arms.runs]

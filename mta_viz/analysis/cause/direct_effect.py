@@ -72,15 +72,13 @@ class DirectEffect:
         return {"layer": self.layer, "total": self.total, "error": self.error, **sums, **bias}
 
 
-def layer_effect(
-    trace: Trace, layer: int, position: int, token: int, *, against: int | None = None
-) -> DirectEffect:
-    """A layer's direct effect on `token`'s logit after `position`, or on its lead over the token `against`.
+def layer_effect(trace: Trace, layer: int, position: int, token: int) -> DirectEffect:
+    """A layer's direct effect on `token`'s logit after `position`.
 
     Raises PromptError for a layer, position or token that is not there, and for a layer whose weights or
     output a patch replaced: they no longer come from its softmax cells.
     """
-    attention = _checked(trace, layer, position, token, against)
+    attention = _checked(trace, layer, position, token)
     reach = 0 if attention.kernel_post is None else attention.kernel_post.shape[1] - 1
     first = max(position - reach, 0)
     kept = slice(0, position + 1)
@@ -90,7 +88,7 @@ def layer_effect(
         softmax = trace.maps(layer, linear_from(attention.kernels), slice(first, position + 1), kept).to(
             there
         )
-        onto = direction(trace, position, token, against).to(there)
+        onto = direction(trace, position, token).to(there)
         per_key = _per_key(trace, layer, position, pattern, onto)
         values = softmax * _folded(attention, per_key, position + 1 - first)
         heads = (pattern * per_key).sum(-1)
@@ -98,28 +96,23 @@ def layer_effect(
     return DirectEffect(layer, position, first, values.cpu(), softmax.cpu(), heads.cpu(), added)
 
 
-def direction(
-    trace: Trace, position: int, token: int, against: int | None = None
-) -> Float[Tensor, " d_model"]:
+def direction(trace: Trace, position: int, token: int) -> Float[Tensor, " d_model"]:
     """What a vector added to the residual stream after `position` is multiplied with to give the logit.
 
-    The token's unembedding (minus that of `against`) under the final norm, its scale as the run left it.
+    The token's unembedding under the final norm, its scale as the run left it.
     """
     model, resid = trace.model, trace.residuals[-1, position]
-    weight = (model.embed if model.unembed is None else model.unembed).weight.float()
-    wanted = weight[token] if against is None else weight[token] - weight[against]
-    norm = model.ln_final
+    weight, norm = (model.embed if model.unembed is None else model.unembed).weight, model.ln_final
     scale = torch.rsqrt(resid.pow(2).mean() + norm.eps)
-    return wanted * norm.weight.float() * norm.factor * scale
+    return weight[token].float() * norm.weight.float() * norm.factor * scale
 
 
-def _checked(trace: Trace, layer: int, position: int, token: int, against: int | None) -> Attention:
+def _checked(trace: Trace, layer: int, position: int, token: int) -> Attention:
     config = trace.model.config
     ranges = {
         "layer": (layer, config.n_layers),
         "position": (position, len(trace.tokens)),
         "token": (token, config.vocab_size),
-        "token to compare with": (against or 0, config.vocab_size),
     }
     for name, (index, count) in ranges.items():
         if not 0 <= index < count:

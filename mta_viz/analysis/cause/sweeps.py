@@ -139,7 +139,6 @@ def greedy_set(
     alone: Sequence[SweepRow],
     *,
     fall: float = FALL,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> GreedySet:
     """A set of `alone`'s kernels whose going to identity takes the answer down, found greedily.
@@ -163,7 +162,7 @@ def greedy_set(
         if change_by(chosen) <= -fall and change_by(without) <= -fall:
             chosen = without
     change = change_by(chosen)
-    randoms = tuple(map(change_by, random_sets(candidates, chosen, seed)))
+    randoms = tuple(map(change_by, random_sets(candidates, chosen, seed=0)))
     reached = bool(chosen) and change <= -fall
     return GreedySet(tuple(chosen), reached, fall, change, everything, randoms, len(candidates))
 

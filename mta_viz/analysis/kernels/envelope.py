@@ -97,9 +97,9 @@ def _with_own(rest: Kernels, envelope: Envelope, random: np.random.Generator) ->
     return kernels
 
 
-def named_share(envelope: Envelope, count: int = NAMED) -> tuple[float, float]:
+def named_share(envelope: Envelope) -> tuple[float, float]:
     """Shares of surrogates that a template names, and that an edge names."""
-    drawn = envelope.draw(count, np.random.default_rng(SEED))
+    drawn = envelope.draw(NAMED, np.random.default_rng(SEED))
     evidence = naming.Evidence(drawn, envelope.offsets)
     return float(evidence.templates.any(-1).mean()), float(evidence.edge.fires.mean())
 

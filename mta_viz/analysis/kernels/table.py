@@ -195,8 +195,8 @@ def _row(shape: KernelShape | HeadShape, **values: Any) -> Row:
 CHANCE_QUANTILE, CHANCE_KERNELS, CHANCE_TAPS = 0.99, 10_000, 1_000_000
 
 
-def nearest_kernels(stack: KernelStack, of: KernelId, count: int = 4) -> tuple[tuple[KernelId, float], ...]:
-    """The kernels of largest cosine <r, r'> / (||r|| ||r'||), own taps left out, the most alike first.
+def nearest_kernels(stack: KernelStack, of: KernelId) -> tuple[tuple[KernelId, float], ...]:
+    """The four kernels of largest cosine <r, r'> / (||r|| ||r'||), own taps left out, the most alike first.
 
     Whole kernels near the identity would all be alike. Kernels without other taps have no cosine.
     """
@@ -208,7 +208,7 @@ def nearest_kernels(stack: KernelStack, of: KernelId, count: int = 4) -> tuple[t
     own = stack.ids.index(of)
     cosine = unit @ unit[own]
     order = [int(i) for i in np.argsort(-cosine, kind="stable") if i != own and length[i] > 0]
-    return tuple((stack.ids[i], float(cosine[i])) for i in order[:count]) if length[own] > 0 else ()
+    return tuple((stack.ids[i], float(cosine[i])) for i in order[:4]) if length[own] > 0 else ()
 
 
 def probe_percentile(stack: KernelStack, of: KernelId, probe: str) -> float:

@@ -257,14 +257,13 @@ def training_curves(
     snapshot: int,
     title: str,
     numbering_from: int = 0,
-    size: tuple[int, int] = (940, 300),
 ) -> go.Figure:
     """`score` of every head over the snapshots, evenly spaced; the dotted line is at `snapshot`.
 
     Snapshots are taken at steps spaced as their logarithm, so they stand side by side evenly and the ticks
     name their steps. The invisible targets' customdata are head and snapshot.
     """
-    parts, values = Parts(size, {"l": 66, "r": 14, "t": 36, "b": 48}), curves.values[score]
+    parts, values = Parts((940, 300), {"l": 66, "r": 14, "t": 36, "b": 48}), curves.values[score]
     for line in (*(other for other in range(len(values)) if other != head), head):
         color, width = (theme.SELECTED_COLOR, 3) if line == head else (theme.FRAME, 1)
         x, y, look = np.arange(len(values[line])), values[line], {"color": color, "width": width}

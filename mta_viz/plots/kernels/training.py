@@ -117,13 +117,13 @@ def lasting_rows(rows: Sequence[Lasting], steps: Sequence[int], *, numbering_fro
 _PANEL_LEFT, _RIGHT, _PANEL_TOP, _PANEL_BOTTOM, _GAP = 62, 14, 40, 50, 84
 
 
-def finetuning_curves(run: FinetuningRun, *, size: tuple[int, int] = (940, 300)) -> go.Figure:
+def finetuning_curves(run: FinetuningRun) -> go.Figure:
     """Loss, and beside it, of a task with answers, the share of right ones, with 95 % intervals.
 
     Grey: a few samples looked at on the way; coloured: all of them, of the base and of the result.
     """
-    parts = Parts(size, {"l": _PANEL_LEFT, "r": _RIGHT, "t": _PANEL_TOP, "b": _PANEL_BOTTOM})
-    room = size[0] - _PANEL_LEFT - _RIGHT
+    parts = Parts((940, 300), {"l": _PANEL_LEFT, "r": _RIGHT, "t": _PANEL_TOP, "b": _PANEL_BOTTOM})
+    room = parts.size[0] - _PANEL_LEFT - _RIGHT
     answered = bool(run.looks or run.before or run.after)
     left, right = ((room - _GAP) / 2 / room, (room + _GAP) / 2 / room) if answered else (1.0, 1.0)
     last = max(run.steps if run.state == "running" else run.step, 1)

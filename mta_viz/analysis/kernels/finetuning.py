@@ -146,7 +146,8 @@ class _Card:
 def read_finetuning(folder: Path) -> FinetuningRun:
     """The run in a folder. Raises MtaVizError where there is none, or its files are damaged."""
     progress = _read(_Progress, folder / PROGRESS_FILE)
-    card = _read(_Card, folder / CARD_FILE) if _has_card(folder, progress) else None
+    done = progress.state == "done"  # a run that goes on still has the card of its first end
+    card = _read(_Card, folder / CARD_FILE) if done and door.is_there(folder / CARD_FILE) else None
     answers = None if card is None else card.held_out
     looks = tuple(_held_out(*look) for look in progress.accuracy if look[2])
     before = None if not progress.right_before else _held_out(0, *progress.right_before)
@@ -163,11 +164,6 @@ def read_finetuning(folder: Path) -> FinetuningRun:
         None if answers is None else Change(answers.difference, *answers.interval),
         _perplexity(progress, card),
     )
-
-
-def _has_card(folder: Path, progress: _Progress) -> bool:
-    """A card is of the end of a run; one that goes on still has that of its first end."""
-    return progress.state == "done" and door.is_there(folder / CARD_FILE)
 
 
 def _perplexity(progress: _Progress, card: _Card | None) -> dict[str, tuple[float, float | None]]:

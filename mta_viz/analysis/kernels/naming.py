@@ -326,7 +326,8 @@ def template_names(evidence: Evidence, index: int) -> Iterator[Name]:
     of_name: dict[str, Name] = {}
     for at in np.flatnonzero(evidence.templates[index]).tolist():
         rho, template = float(evidence.rho[index, at]), library(evidence.offsets)[at]
-        detail = f"{rho:+.2f}, p {p_text(evidence.p[index, at])}"
+        p = evidence.p[index, at]
+        detail = f"{rho:+.2f}, p {p:.{3 if p >= 0.001 else 5}f}"
         name = Name(template.called(rho), "template", rho, rho**2, detail, at)
         of_name[template.name] = max(name, of_name.get(template.name, name), key=lambda fired: fired.share)
     yield from of_name.values()
@@ -357,11 +358,6 @@ def dominant_name(evidence: Evidence, index: int) -> Iterator[Name]:
         name, where = "KV shift" if key == -1 and same and own else "key shift", f"{key:+d}"
     beside = f", {'same' if same else 'opposite'} sign, {evidence.of_own[index]:.2g} of own tap"
     yield Name(name, "dominant tap", share, share, where + (beside if own else ", no own tap"))
-
-
-def p_text(p: float) -> str:
-    """Three decimals, five where p is smaller."""
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.5f}"
 
 
 def family(name: str) -> str:

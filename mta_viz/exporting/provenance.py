@@ -13,7 +13,6 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import limits
-from mta_viz.figures import ROOMS, spec
-from mta_viz.figures.base import Drawn, NamedFigure, Source, drawn
+from mta_viz.figures import spec
+from mta_viz.figures.base import Drawn, Source, drawn
 from mta_viz.model.hooking import weights_of
 from mta_viz.model.plans import plan_as_data, plan_from_data
 from mta_viz.printed import safe
@@ -38,11 +37,10 @@ from mta_viz.run.tracing import capture, load, operated, tokenize
 from mta_viz.version import VERSION
 
 FORMAT = "mta_viz figure 2"
-OLDER = "mta_viz figure 1"  # it named a page's address; `again` translates it
+OLDER = "mta_viz figure 1"  # of 0.1.0: it named a page and its address, not the figure
 MANY = "mta_viz figures 1"  # of a file with a figure on each of its pages
 MAX_TEXT = 8 * 2**20  # characters
 COMMAND = "python -m mta_viz figure --from {name}"
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,7 @@ class RunOf:
 class Provenance:
     """One figure. `beside` is the other run of a comparison; `limits` are the ends of its colour scales.
 
-    `size`, `colours`, `queries` and `keys` (token ranges, ends excluded, None: all) say how it was exported;
-    `page` and `view` are those of a file saved before figures had names.
+    `size` and `colours` say how it was exported.
     """
 
     figure: str
@@ -79,19 +76,12 @@ class Provenance:
     caption: str = ""
     size: str = "screen"
     colours: str = "colour"
-    queries: Range | None = None
-    keys: Range | None = None
     version: str = VERSION
-    page: str = ""
-    view: dict[str, str] = field(default_factory=dict)
 
     def text(self, name: str = "FILE") -> str:
         """As JSON; `name` is that of the file that carries it, for the command that makes it again."""
         head = {"format": FORMAT, "command": COMMAND.format(name=name)}
-        data = asdict(self)
-        if not self.page:
-            del data["page"], data["view"]
-        return safe(json.dumps(head | data, ensure_ascii=False))
+        return safe(json.dumps(head | asdict(self), ensure_ascii=False))
 
 
 def provenance_of(figure: Drawn, digest: Callable[[Origin], str] | None = None) -> Provenance:
@@ -135,14 +125,14 @@ def many_text(pages: Sequence[Provenance], name: str = "FILE") -> str:
     return safe(json.dumps({"format": MANY, "command": command, "figures": figures}, ensure_ascii=False))
 
 
-class WhichPage(MtaVizError):
-    """A file of many figures, and none of its pages is named."""
+class NotThisOne(MtaVizError):
+    """A figure's file all the same: of many of which none is named, or of a version that did not name it."""
 
 
 def from_text(text: str, page: int | None = None) -> Provenance:
-    """What `Provenance.text` wrote, or `many_text` of this page, counted from 1; also of the version before.
+    """What `Provenance.text` wrote, or `many_text` of this page, counted from 1.
 
-    Raises MtaVizError saying what is missing or of the wrong kind.
+    Raises MtaVizError saying what is missing or of the wrong kind, and for a file of 0.1.0.
     """
     try:
         data = json.loads(text)
@@ -154,22 +144,17 @@ def from_text(text: str, page: int | None = None) -> Provenance:
     elif page not in (None, 1):
         raise MtaVizError(f"it holds one figure, not a page {page}")
     if isinstance(data, dict) and data.get("format") == OLDER:
-        data = _older(data)
-    elif not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise NotThisOne(
+            f"mta_viz 0.1.0 saved it, which named a page ({data.get('page')}) and not the figure; open its "
+            "checkpoint in the app, and save the figure again"
+        )
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise MtaVizError(f'it does not say "format": "{FORMAT}"')
-    return _checked(data)
-
-
-def _checked(data: dict[str, Any]) -> Provenance:
     try:
-        provenance = TypeAdapter(Provenance).validate_json(json.dumps(data), strict=True)
+        return TypeAdapter(Provenance).validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         wrong = dict.fromkeys(".".join(map(str, fault["loc"][:2])) for fault in error.errors())
         raise MtaVizError(f"its {', '.join(wrong)} cannot be read") from error
-    for side in (provenance.queries, provenance.keys):
-        if side is not None and not 0 <= side[0] < side[1]:
-            raise MtaVizError("its queries or keys are no range of tokens")
-    return provenance
 
 
 def _on_page(figures: object, page: int | None) -> object:
@@ -181,22 +166,7 @@ def _on_page(figures: object, page: int | None) -> object:
     names = "; ".join(
         f"{at}: {str(figure.get('caption'))[:60]}" for at, figure in enumerate(figures, start=1)
     )
-    raise WhichPage(f"it holds {len(figures)} figures, one a page; name one with --page N ({names})")
-
-
-def _older(data: dict[str, Any]) -> dict[str, Any]:
-    """The version before kept the run's facts beside the rest."""
-    missing = [name for name in ("page", "figure", "view") if name not in data]
-    if missing:
-        raise MtaVizError(f"its {', '.join(missing)} cannot be read")
-    run = ("checkpoint", "sha256", "prompt", "tokens", "interventions")
-    rest = ("format", "command", *run)
-    kept = {name: value for name, value in data.items() if name not in rest}
-    facts = {name: data[name] for name in run if name in data}
-    view = data["view"] if isinstance(data["view"], dict) else {}
-    facts |= {"dtype": view["dtype"]} if "dtype" in view else {}
-    facts |= {"step": int(view["step"])} if str(view.get("step", "")).isdecimal() else {}
-    return kept | {"run": facts, "numbering": 1 if view.get("numbering") == "1" else 0}
+    raise NotThisOne(f"it holds {len(figures)} figures, one a page; name one with --page N ({names})")
 
 
 KEY = "mta_viz"
@@ -254,7 +224,7 @@ def read(path: Path, page: int | None = None) -> Provenance:
         if len(text) > MAX_TEXT:
             raise MtaVizError("what it says of itself is too long")
         return from_text(text, page)
-    except WhichPage as error:
+    except NotThisOne as error:
         raise MtaVizError(f"{path}: {error}") from error
     except MtaVizError as error:
         raise MtaVizError(
@@ -325,38 +295,7 @@ def make_again(provenance: Provenance, checkpoint: Path | None = None, base: Pat
     source = _source(provenance.run, checkpoint, provenance.numbering, base)
     if provenance.beside is not None:
         source = replace(source, beside=_source(provenance.beside, None, provenance.numbering))
-    if not provenance.page:
-        return drawn(spec(provenance.figure, provenance.parameters), source)
-    whole = drawn(*_older_figure(provenance, source))
-    if not (provenance.queries or provenance.keys):
-        return whole
-    return whole.cropped(provenance.queries, provenance.keys)
-
-
-def _older_figure(provenance: Provenance, source: Source) -> tuple[NamedFigure[Any], Source]:
-    """What a file saved before figures had names speaks of: a page's address and a figure's key on it.
-
-    Each room's file of figures has a table `OLDER` from key to the figure the address spoke of, with its
-    source where it is another: of two runs.
-    """
-    makers: dict[str, Any] = {}
-    for room in ROOMS:
-        makers |= import_module(f"mta_viz.figures.{room}").OLDER
-    if provenance.figure not in makers:
-        raise MtaVizError(
-            f"the page {provenance.page} of an older version showed {provenance.figure!r}, which this "
-            "version cannot make again; open its checkpoint in the app"
-        )
-    try:
-        made = makers[provenance.figure](provenance.view, source)
-    except MtaVizError:
-        raise
-    except (KeyError, ValueError, TypeError) as error:
-        raise MtaVizError(
-            f"the file's view of the page {provenance.page} cannot be read ({error!r}); open its checkpoint "
-            "in the app"
-        ) from error
-    return made if isinstance(made, tuple) else (made, source)
+    return drawn(spec(provenance.figure, provenance.parameters), source)
 
 
 def _source(run: RunOf, checkpoint: Path | None, numbering: int, base: Path | None = None) -> Source:

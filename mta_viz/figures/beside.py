@@ -1,31 +1,23 @@
-"""One head's map in two runs and the difference of the two, A in the figure's source and B beside it.
+"""One head's map in two runs and the difference of the two, A in the figure's source and B beside it."""
 
-Also which two runs a page of the version before showed, by its address.
-"""
-
-import json
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any, ClassVar, Literal, TypeVar
 
 from mta_viz.analysis.attention.changes import DifferenceMap, subtract
-from mta_viz.analysis.attention.heads import largest_key
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map, head_maps, round_up, shared_limit
-from mta_viz.analysis.attention.spans import Span, needle_spans
-from mta_viz.analysis.cause.answers import rerun
-from mta_viz.analysis.compare.comparing import identity_plan, other_question
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.compare.maps import ComparedMap, agreement, compared_map, same_vocabulary, stage_beside
 from mta_viz.analysis.compare.pairs import same_weights
-from mta_viz.checkpoint.locate import locate
-from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.errors import PromptError
 from mta_viz.figures.attention.maps import HeadMap, Range, stage_of
-from mta_viz.figures.base import NamedFigure, Source, beside, named
+from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.maps import SMALL, attention_map, difference_caption, difference_map
 from mta_viz.plots.compare import compared_caption, compared_figure
 from mta_viz.plots.theme import Figure, head_name, limit_text
-from mta_viz.run.tracing import Trace, capture, load
+from mta_viz.run.tracing import Trace
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
 
@@ -215,70 +207,6 @@ def _equal_words(source: Source, difference: ComparedMap) -> str:
         f"{words} Both prompts begin alike, and no token sees what comes after it. Prompts of equally "
         "many tokens are compared at every position."
     )
-
-
-# What a page's address of the version before says.
-
-
-def older_spans(view: dict[str, str], source: Source) -> tuple[Span, ...]:
-    """The spans it named, else the needles the prompt holds."""
-    if "spans" not in view:
-        return needle_spans(source.trace.tokens)
-    return tuple(Span(*row) for row in json.loads(view["spans"]))
-
-
-def older_cell(view: dict[str, str], source: Source) -> dict[str, Any]:
-    """The framed cell, its default included, the spans, and how scales count the first token."""
-    query = int(view.get("q", len(source.trace.tokens) - 1))
-    place = int(view["l"]), int(view["h"])
-    if "k" in view:
-        key = int(view["k"])
-    else:
-        key = largest_key(source.trace, *place, Stage.from_key(view["s"]), query, by_size=True)
-    first_token = view.get("first_token") == "true"
-    return {"query": query, "key": key, "spans": older_spans(view, source), "first_token": first_token}
-
-
-def older_pair(view: dict[str, str], source: Source) -> Source:
-    """Both runs. Raises MtaVizError for a second model that is not found beside the first."""
-    if source.model.plan:
-        return original_beside(source)
-    return beside(source, _source(_older_b(view, source.trace)))
-
-
-def original_beside(edited: Source) -> Source:
-    """The run of the model's file, with this edited run beside it."""
-    origin = edited.model.source
-    if origin is None:
-        raise MtaVizError("the edited model is from no file, so its original is not known")
-    model = load(origin.path, dtype=edited.model.dtype)
-    return beside(_source(capture(model, edited.trace.tokens), edited.numbering), edited)
-
-
-def _source(run: Trace, numbering: int = 0) -> Source:
-    return Source(run.model, run, numbering=numbering)
-
-
-def _older_b(view: dict[str, str], a: Trace) -> Trace:
-    if view.get("mode") == "two prompts":
-        prompt = view.get("b prompt") or other_question(a.tokens, a.model.tokenizer)
-        if prompt.startswith("kept:"):
-            raise MtaVizError("prompt B was too long for the address and is kept on another machine only")
-        return capture(a.model, prompt)
-    origin = a.model.source
-    ends = {"-mta": "-transformer", "-transformer": "-mta"}
-    name = "" if origin is None else origin.path.name
-    twins = (name.removesuffix(end) + other for end, other in ends.items() if name.endswith(end))
-    wanted = view.get("b") or next(twins, "")
-    folder = None if origin is None or not wanted else origin.path.parent / wanted
-    if folder is not None and folder.is_dir():
-        step = int(view["b step"]) if "b step" in view else None
-        return capture(load(locate(folder, step).folder, dtype=a.model.dtype), a.tokens.text or a.tokens.ids)
-    if view.get("b", IDENTITY) != IDENTITY:
-        raise MtaVizError(
-            f"model B, {wanted}, is not in {folder and folder.parent}; put it there, or compare in the app"
-        )
-    return rerun(a, identity_plan(a.model))
 
 
 IDENTITY = "same model, kernels at identity"

@@ -3,7 +3,6 @@
 B is what stands beside the figure's source: another model, another prompt, or A's model with interventions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,10 +14,10 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.compare.comparing import Comparison, NeedleShares, compare_runs
 from mta_viz.analysis.compare.maps import Spans, spans_beside
 from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_weights, step_folder
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import SHORT, WHERE, MixPlace, Place
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import beside
-from mta_viz.figures.base import Measured, NamedFigure, Source, named
+from mta_viz.figures.base import Measured, Source, named
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_map
@@ -218,42 +217,3 @@ class ComparedKernel(OfKernels):
             f"Distance {row.distance:.3g}; from the identity A {row.off_a:.3g}, B {row.off_b:.3g}. One scale "
             "for all three, set by the taps other than the own one."
         )
-
-
-def _pair_by(view: dict[str, str]) -> Rule | None:
-    return "needle" if view.get("pair by") == "needle share" else None
-
-
-def _older(make: type[OfComparison], **fixed: Any) -> Callable[[dict[str, str], Source], Any]:
-    """What reads an older page's address: the figure, and its two runs."""
-
-    def read(view: dict[str, str], source: Source) -> tuple[NamedFigure[Any], Source]:
-        pair, place = beside.older_pair(view, source), (int(view["l"]), int(view["h"]))
-        names = {f"{span.letter} {span.name}": span for span in beside.older_spans(view, pair)}
-        span = names.get(view.get("compared span", ""))
-        places = {"layer": place[0], "head": place[1], "selected": place}
-        own = {name: value for name, value in places.items() if name in make.__dataclass_fields__}
-        return make(answer=view.get("answer"), span=span, pair_by=_pair_by(view), **own, **fixed), pair
-
-    return read
-
-
-def _older_map(side: Any) -> Callable[[dict[str, str], Source], Any]:
-    """The same of a map, whose head in B is the one paired with A's."""
-
-    def read(view: dict[str, str], source: Source) -> tuple[NamedFigure[Any], Source]:
-        pair, place = beside.older_pair(view, source), (int(view["l"]), int(view["h"]))
-        other = OfComparison(pair_by=_pair_by(view)).measure(pair).pairs.of(*place)
-        shown = beside.ComparedMaps(*place, view["s"], side, other=other, **beside.older_cell(view, pair))
-        return shown, pair
-
-    return read
-
-
-OLDER: dict[str, Callable[[dict[str, str], Source], Any]] = {
-    "table.compare.answers": _older(ComparedAnswers),
-    "compare.needle": _older(ComparedShares),
-    **{f"compare.{name}": _older_map(side) for name, side in (("A", "a"), ("B", "b"), ("A-B", "difference"))},
-    **{f"compare.kernels.{where}": _older(ComparedKernels, where=where) for where in SHORT},
-    **{f"compare.trio.{where}": _older(ComparedKernel, where=where) for where in KEY_QUERY},
-}

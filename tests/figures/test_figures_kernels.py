@@ -1,4 +1,4 @@
-"""The named figures of kernels, without a page: what they show, their numbers, and older files of them."""
+"""The named figures of kernels, without a page: what they show, and their numbers."""
 
 import json
 import math
@@ -23,7 +23,6 @@ from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source, drawn
-from mta_viz.figures.kernels import OLDER
 from mta_viz.figures.kernels.atlas import also, group_of
 from mta_viz.figures.kernels.card import card_kernel
 from mta_viz.figures.kernels.gallery import kernel_rows, target_id
@@ -499,40 +498,6 @@ def test_every_kernel_is_a_layer_and_place_then_the_mixing():
         *(("head-kernels", where) for where in ("head_pre", "head_post")),
     ]
     assert {drawn.width for drawn in specs} == {"column"}
-
-
-@pytest.mark.parametrize(
-    ("key", "view", "name", "parameters"),
-    [
-        ("card.taps", "l=1 h=3 w=post hide_own_tap=true", "kernel-taps", {"hide_own": True}),
-        ("card.scores", "l=1 h=3 w=pre", "kernel-scores", {"layer": 1, "head": 3}),
-        ("card.probe", "l=1 h=3 w=pre", "kernel-probe", {"probe": None}),
-        ("card.row", "l=1 h=3 w=head_post", "mixing-row", {"where": "head_post"}),
-        ("table.kernels", "kernel_sort=priming", "kernel-table", {"sort": "priming", "query": ""}),
-        ("gallery.pre", "kernel_places=post hide_own=false", "kernel-gallery",
-         {"places": ("post",), "hide_own": False}),
-        ("gallery.head_pre", "l=0 w=head_pre kernel_numbers=true", "kernel-gallery",
-         {"places": ("head_pre", "head_post"), "layer": 0, "head": 0, "where": "head_pre", "numbers": True}),
-        ("pre", "l=1 kernel_scale=own", "layer-kernels", {"where": "pre", "scale": "own"}),
-        ("head_post", "l=2", "layer-mixing", {"layer": 2, "where": "head_post"}),
-        ("training.kernels", "l=2 training_step=10", "training-kernels",
-         {"layer": 2, "step": 10, "where": None}),
-        ("training.curves", "l=2 h=1 training_score=priming", "training-curves",
-         {"head": 1, "score": "priming"}),
-        ("effects", "l=1 h=2 w=pre", "kernel-effects", {"layer": 1, "head": 2, "where": "pre"}),
-        ("paper", "l=1 part=Paper", "kernels", {"layer": 1, "where": None, "width": "page"}),
-        ("paper", "figure=head-ratio figure_width=column", "head-ratio", {"width": "column"}),
-        ("paper", "figure=head-kernels figure_layers=0,2 figure_mixing=head_post", "head-kernels",
-         {"layers": (0, 2), "where": "head_post"}),
-        ("paper", "figure=kernel-map l=1 h=2 figure_keys=A_Oslo,_3–7", "kernel-map",
-         {"head": 2, "keys": (3, 8), "rows": None}),
-    ],
-)  # fmt: skip
-def test_files_of_the_version_before_name_these_figures(tiny, key, view, name, parameters):
-    address = dict(part.split("=") for part in view.split())
-    made = OLDER[key](address, Source(tiny))
-    assert made.name == name and parameters.items() <= made.parameters().items()
-    assert spec(name, json.loads(json.dumps(made.parameters()))) == made  # a file keeps it so
 
 
 def test_numbering_changes_names_only(tiny):

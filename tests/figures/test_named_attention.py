@@ -13,7 +13,6 @@ from mta_viz.analysis.attention.maps import exact_map, head_maps, shared_limit
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures import figure, spec
-from mta_viz.figures.attention import OLDER
 from mta_viz.figures.base import Drawn, Source, drawn
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -210,58 +209,6 @@ def test_passes_over_all_layers_report_their_progress(trace: Trace) -> None:
         shares.clear()
         drawn(spec(name, {"stage": "kq"} if name == "head-tiles" else {}), source)
         assert shares == sorted(shares) and shares[-1] == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    ("key", "view", "name"),
-    [
-        ("map", {"q": "9", "k": "4", "scale": "all stages"}, "attention-map"),
-        ("strip", {}, "stage-strip"),
-        ("scores", {"score": "sink"}, "head-scores"),
-        ("scatter", {"scatter x": "sink"}, "heads-scatter"),
-        ("tiles", {"tiles of": "this layer", "tiles own": "false"}, "head-tiles"),
-        ("why", {"q": "9", "k": "4"}, "why"),
-        ("bars.keys", {"q": "9"}, "row"),
-        ("bars.queries", {"k": "4"}, "column"),
-        ("text", {"text side": "to the key", "k": "4"}, "attention-text"),
-        ("next", {}, "next-token"),
-        ("lens", {"q": "9"}, "lens"),
-        ("difference.mix", {"spans": '[["cat","A",2,5]]'}, "difference-map"),
-        ("table.cells", {"cells by": "change"}, "top-cells"),
-        ("table.facts", {"first_token": "true"}, "row-statistics"),
-    ],
-)
-def test_files_saved_before_figures_had_names_still_open(
-    trace: Trace, key: str, view: dict[str, str], name: str
-) -> None:
-    source = Source(trace.model, trace)
-    old = OLDER[key]({"l": "1", "h": "2", "s": "kq"} | view, source)
-    assert old.name == name and drawn(old, source).table.rows
-    wanted = {
-        "query": 9,
-        "key": 4,
-        "score": "sink",
-        "across": "sink",
-        "layer": 1,
-        "position": 9,
-        "by": "change",
-    }
-    set_here = {"q": "query", "k": "key", "score": "score", "scatter x": "across", "cells by": "by"}
-    for parameter in (set_here[part] for part in view if part in set_here):
-        if hasattr(old, parameter):
-            assert getattr(old, parameter) == wanted[parameter]
-    if key == "difference.mix":
-        assert old.spans == (CAT,) and old.stage == "mix"
-    if key == "text":
-        assert old.position == 4 and old.side == "to the key"
-
-
-def test_an_older_files_cell_is_the_pages_default_where_it_names_none(trace: Trace) -> None:
-    old = OLDER["map"]({"l": "1", "h": "2", "s": "final"}, Source(trace.model, trace))
-    row = trace.map(1, Stage.PATTERN, 2)[11].abs()
-    assert (old.query, old.key) == (11, int(row.argmax()))
-    with pytest.raises(MtaVizError, match="which layer and head"):
-        OLDER["map"]({"s": "kq"}, Source(trace.model, trace))
 
 
 def test_the_notebook_draws_by_name(trace: Trace) -> None:

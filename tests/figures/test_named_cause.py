@@ -18,10 +18,10 @@ from mta_viz.analysis.cause.effects import Effect, Effects, Estimate, without, w
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.exporting.provenance import Provenance, RunOf, from_text, make_again, provenance_of
+from mta_viz.exporting.provenance import from_text, make_again, provenance_of
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Drawn, Source, drawn
-from mta_viz.figures.cause import OLDER, NeededKernels, Sweep
+from mta_viz.figures.cause import NeededKernels, Sweep
 from mta_viz.figures.cause.attribution import HeadCells, HeadSizes, TokenValues, groups_of
 from mta_viz.model.interventions import AblateHead, BypassGate, BypassGroupNorm, KernelToIdentity, PatchHead
 from mta_viz.model.plans import plan_as_data
@@ -362,56 +362,6 @@ def test_a_saved_figure_of_two_runs_is_made_again_from_its_file(trace, edited, m
     assert origin.run.interventions == () and origin.beside.interventions == tuple(plan_as_data(PLAN))
     again = make_again(origin)
     assert again.table == made.table and again.caption == made.caption
-
-
-VIEW = {"ck": "tiny-mta", "p": PROMPT, "l": "1", "h": "2", "s": "kq", "q": "9"}
-
-
-@pytest.mark.parametrize(
-    ("key", "view", "parameters"),
-    [
-        ("edit.difference", {"k": "4"}, {"side": "difference", "query": 9, "key": 4}),
-        ("edit.edited", {}, {"side": "edited", "key": 8}),  # the row's largest
-        ("sweep.head_pre", {"answer": "!"}, {"where": "head_pre", "answer": "!", "selected": (1, 2)}),
-        ("sweep.None", {}, {"where": "heads", "answer": None}),
-        ("patched", {"other prompt": OTHER}, {"prompt": OTHER}),
-        (
-            "attribution.text",
-            {"attribution method": "ablation", "attribution replacement": "token", "baseline token": "a"},
-            {"kind": "text", "method": "ablation", "baseline": 97, "groups": None},
-        ),
-        (
-            "attribution.bars",
-            {"asked position": "6", "asked answer": "l", "answer": "x", "spans": '[["lo","A",4,6]]'},
-            {"kind": "bars", "position": 6, "answer": "l", "spans": (LO,)},
-        ),
-        ("heads.ablated", {}, {"of": "ablated", "stage": "kq"}),
-        ("heads.map", {"first_token": "true"}, {"of": "map", "first_token": True, "layer": 1}),
-        ("responsible", {"answer": "xyz", "answer token": "2"}, {"token": 2, "answer": "xyz"}),
-        ("responsible.softmax", {}, {"of": "softmax", "layer": 1, "head": 2}),
-    ],
-)
-def test_a_file_of_the_version_before_still_opens(models, monkeypatch, key, view, parameters):
-    monkeypatch.setenv("MTA_VIZ_MODELS", str(models))
-    plan = tuple(plan_as_data(PLAN)) if key.startswith("edit.") else ()
-    run = RunOf("tiny-mta", sha256(models / "tiny-mta"), prompt=PROMPT, interventions=plan)
-    made = make_again(Provenance(key, run=run, page="Surgery", view=VIEW | view))
-    assert {name: getattr(made.spec, name) for name in parameters} == parameters
-    assert made.figure.data and made.table.rows
-    if plan:
-        assert made.source.model.plan == () and made.source.other.model.plan == PLAN
-
-
-def test_every_key_of_the_version_before_is_known():
-    sides = ("original", "edited", "difference")
-    places = ("pre", "post", "head_pre", "head_post", "None")
-    keys = {f"edit.{side}" for side in sides} | {
-        f"{kind}.{at}" for kind in ("sweep", "task") for at in places
-    }
-    keys |= {"patched", "attribution.bars", "attribution.text", "responsible"}
-    keys |= {f"heads.{of}" for of in ("sizes", "ablated", "map", "attribution")}
-    keys |= {f"responsible.{of}" for of in ("responsibility", "softmax", "final")}
-    assert set(OLDER) == keys
 
 
 def test_values_of_tokens_are_not_measured_twice(remembering):

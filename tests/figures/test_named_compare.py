@@ -12,16 +12,14 @@ import mta_viz
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.cause.answers import rerun
 from mta_viz.analysis.compare.comparing import compare_runs, identity_plan
-from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.provenance import Provenance, RunOf, from_text, make_again, provenance_of
+from mta_viz.exporting.provenance import from_text, make_again, provenance_of
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source, beside
-from mta_viz.figures.compare import OLDER, side_names
+from mta_viz.figures.compare import side_names
 from mta_viz.model.interventions import KernelToIdentity, PatchHead
-from mta_viz.model.plans import plan_as_data
 from mta_viz.run.trace import Trace
 from tests.figures.checked import assert_plotly_takes_it
 from tests.tiny_models import config, random_weights, write_models
@@ -154,45 +152,3 @@ def test_a_saved_comparison_is_made_again_from_its_file(a, models, monkeypatch):
     assert origin.beside is not None and origin.beside.checkpoint == "tiny-plain"
     again = make_again(origin)
     assert again.table == made.table and again.caption == made.caption
-
-
-VIEW = {"ck": "tiny-mta", "p": NEEDLES, "l": "1", "h": "2", "s": "kq", "q": "9", "k": "4"}
-
-
-@pytest.mark.parametrize(
-    ("key", "view", "plan", "names"),
-    [
-        ("compare.A", {}, (), ("tiny-mta", "kernels at identity")),
-        ("compare.A-B", {"b": "tiny-plain"}, (), ("tiny-mta", "tiny-plain")),
-        ("table.compare.answers", {"mode": "two prompts"}, (), ("prompt A", "prompt B")),
-        ("compare.needle", {"mode": "two prompts", "b prompt": ROME}, (), ("prompt A", "prompt B")),
-        (
-            "compare.trio.pre",
-            {"mode": "with / without edits"},
-            (KernelToIdentity(1, 2, "pre"),),
-            ("original", "edited"),
-        ),
-    ],
-)
-def test_a_file_of_the_version_before_still_opens(models, monkeypatch, key, view, plan, names):
-    monkeypatch.setenv("MTA_VIZ_MODELS", str(models))
-    run = RunOf(
-        "tiny-mta", sha256(models / "tiny-mta"), prompt=NEEDLES, interventions=tuple(plan_as_data(plan))
-    )
-    made = make_again(Provenance(key, run=run, page="Compare", view=VIEW | view))
-    assert side_names(made.source) == names and made.table.rows
-    if names[0].startswith("prompt"):
-        assert made.source.other.trace.tokens.text == ROME  # which is also what the page begins with
-
-
-def test_a_second_model_that_is_gone_is_said(models, monkeypatch):
-    monkeypatch.setenv("MTA_VIZ_MODELS", str(models))
-    run = RunOf("tiny-mta", sha256(models / "tiny-mta"), prompt=NEEDLES)
-    with pytest.raises(MtaVizError, match="model B, gone, is not in"):
-        make_again(Provenance("compare.needle", run=run, page="Compare", view=VIEW | {"b": "gone"}))
-
-
-def test_every_key_of_the_version_before_is_known():
-    keys = {"table.compare.answers", "compare.needle", "compare.A", "compare.B", "compare.A-B"}
-    keys |= {f"compare.kernels.{where}" for where in ("pre", "post", "head_pre", "head_post")}
-    assert set(OLDER) == keys | {"compare.trio.pre", "compare.trio.post"}

@@ -1,4 +1,4 @@
-"""The named figures of the labs: made from their sample alone, the numbers of the calls, older addresses."""
+"""The named figures of the labs: made from their sample alone, the numbers of the calls."""
 
 import json
 from typing import Any
@@ -20,16 +20,11 @@ from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source, drawn
-from mta_viz.figures.labs import OLDER
 from mta_viz.figures.labs.measured import (
     ITSELF,
-    BlockConjunction,
-    LossText,
     OfSweep,
     SweepMap,
-    TextConjunction,
 )
-from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, NeedleCrop, NeedleFinder, QuestionFinder
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
 from mta_viz.tasks.blocks import BlockTask
@@ -279,34 +274,3 @@ def test_answers_words_and_losses_are_those_of_the_calls(model):
     text = FIGURES["text-losses"]["text"]
     losses = text_losses(model, text).table()
     assert figure("text-losses", model, text=text).table.csv() == losses.csv()
-
-
-def test_older_addresses_are_read(model, letters):
-    view = {"needle number": "2", "needle length": "300", "needle template": "RULER's", "l": "1", "h": "2"}
-    older = OLDER["finder"](view | {"needle depth": "anywhere", "finder score": "gain.kq"}, Source(model))
-    assert isinstance(older, NeedleFinder) and older.depth is None and older.marked == (1, 2)
-    assert "special magic number" in older.needle and older.question and older.score == "gain.kq"
-    older = OLDER["crop.DifferenceMap.kq2"](view, Source(model))
-    assert isinstance(older, NeedleCrop) and (older.place, older.shown) == ("post", "difference")
-    older = OLDER["crop.AttentionMap.raw"]({"block count": "6", "l": "1", "h": "3"}, Source(letters))
-    assert older == BlockCrop(blocks=6, layer=1, head=3, place="pre", shown="before")
-    assert OLDER["finder"]({"block sample": "4"}, Source(letters)) == BlockFinder(number=4)
-    older = OLDER["finder"]({"lab": "Questions", "question task": "qa3"}, Source(model))
-    assert older == QuestionFinder(task="qa3")
-    older = OLDER["losses"]({"text typed": "two words", "text part": "2"}, Source(model))
-    assert older == LossText("two words", part=2)
-    older = OLDER["conjunction.own"]({"conjunction blocks": "6"}, Source(letters))
-    assert older == BlockConjunction(twin="identity", blocks=6)
-    older = OLDER["conjunction.beside"]({"conjunction text": "{A} {B} {A?} {B?}"}, Source(model))
-    assert isinstance(older, TextConjunction) and older.of == "twin" and older.text == "{A} {B} {A?} {B?}"
-
-
-def test_older_addresses_without_what_was_measured_say_what_to_do(model):
-    for key, view, words in (
-        ("sweep.lines", {}, "the command needle"),
-        ("losses", {"text typed": "kept:abc"}, "does not hold its text typed"),
-        ("table.words", {}, "does not hold its text typed"),
-        ("conjunction.own", {"conjunction beside": "pair-transformer"}, "of both anew"),
-    ):
-        with pytest.raises(MtaVizError, match=words):
-            OLDER[key](view, Source(model))

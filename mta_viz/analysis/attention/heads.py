@@ -237,16 +237,10 @@ def _energy(cells: Float[Tensor, "head query key"], stage: Stage) -> Float[Tenso
     return cells.square().sum(-1).double().sum(-1)
 
 
-def largest_key(
-    trace: Trace, layer: int, head: int, stage: Stage, query: int, *, by_size: bool = False
-) -> int:
-    """The key of the highest score, or of the weight of largest size, in a query's row; 0 in a row of NaN.
-
-    `by_size`: also of scores, as views of the version before meant it.
-    """
+def largest_key(trace: Trace, layer: int, head: int, stage: Stage, query: int) -> int:
+    """The key of the highest score, or of the weight of largest size, in a query's row; 0 in a row of NaN."""
     row = trace.map(layer, stage, head, queries=slice(query, query + 1))[0, : query + 1]
-    signed = stage.value.unit == "score" and not by_size  # the softmax takes the highest
-    sizes = row if signed else row.abs()
+    sizes = row if stage.value.unit == "score" else row.abs()  # the softmax takes the highest
     return int(sizes.nan_to_num(nan=-math.inf).argmax())
 
 

@@ -4,9 +4,8 @@ What adds to an answer is `attribution`'s; the edited run's maps are `beside`'s.
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -18,16 +17,14 @@ from mta_viz.analysis.cause.sweeps import SWEEPS, GreedySet, SweepRow, Where, pl
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, NamedFigure, Source, named
-from mta_viz.figures.beside import EditedMaps, Head, older_cell, older_spans, original_beside
-from mta_viz.figures.cause import attribution
+from mta_viz.figures.beside import Head
 from mta_viz.figures.cause import worth as worth
-from mta_viz.figures.cause.attribution import TokenValues, meter_of
+from mta_viz.figures.cause.attribution import meter_of
 from mta_viz.model.plans import Plan
 from mta_viz.plots.cause import set_beside_random, sweep_map
 from mta_viz.plots.theme import Figure
 from mta_viz.run.tracing import progress_within
 from mta_viz.tables import Table
-from mta_viz.tasks.facts import plain_ids
 
 Rows = tuple[SweepRow, ...]
 WORDS: Mapping[Where, str] = {
@@ -38,7 +35,6 @@ WORDS: Mapping[Where, str] = {
     "heads": "heads off",
 }
 KIND = {"pre": "kernels", "post": "kernels", "head_pre": "mixing", "head_post": "mixing", "heads": "heads"}
-OLDER_PLACES = {"None": "heads"} | {where: where for where in WORDS if where != "heads"}
 TASKS = {
     "needle": "the needle task",
     "pairs": "the pairs task",
@@ -225,61 +221,3 @@ class NeededKernels(Measured[GreedySet]):
     def draw(self, source: Source, result: GreedySet) -> Figure:
         """The set's change on a line, those of random sets beside it."""
         return set_beside_random(result.change, result.random, width=SET_PX)
-
-
-Older = Callable[[dict[str, str], Source], Any]
-
-
-def _older_edit(side: Any) -> Older:
-    """What reads an older page's address: one of the three maps, and both runs."""
-
-    def read(view: dict[str, str], source: Source) -> tuple[NamedFigure[Any], Source]:
-        pair = original_beside(source)
-        return EditedMaps(int(view["l"]), int(view["h"]), view["s"], side, **older_cell(view, pair)), pair
-
-    return read
-
-
-def _older(make: Any, **fixed: Any) -> Older:
-    """The same of a figure whose parameters stand in the address; a `position` with its own answer."""
-
-    def read(view: dict[str, str], source: Source) -> NamedFigure[Any]:
-        place, parameters = (int(view["l"]), int(view["h"])), make.__dataclass_fields__
-        values: dict[str, Any] = {
-            "layer": place[0], "head": place[1], "selected": place, "stage": view.get("s"),
-            "token": int(view.get("answer token", 0)), "first_token": view.get("first_token") == "true",
-            "prompt": view.get("other prompt"), "answer": view.get("answer"),
-        }  # fmt: skip
-        if "asked position" in view and "position" in parameters:
-            values |= {"answer": view.get("asked answer"), "position": int(view["asked position"])}
-        if make is TokenValues:
-            values |= _older_method(view, source, values.get("position", len(source.trace.tokens) - 1))
-        return make(**{name: value for name, value in values.items() if name in parameters}, **fixed)
-
-    return read
-
-
-def _older_method(view: dict[str, str], source: Source, last: int) -> dict[str, Any]:
-    """How tokens were measured: method, baseline, groups."""
-    method, spans = view.get("attribution method", "gradients"), older_spans(view, source)
-    start: Any = view.get("attribution baseline" if method == "gradients" else "attribution replacement")
-    if start == "token":
-        tokenizer = source.model.tokenizer
-        text = view.get("baseline token", ".")
-        start = plain_ids(tokenizer, text)[0] if tokenizer else int(view.get("baseline id", 0))
-    named = method == "ablation" and spans and view.get("attribution groups") != "single tokens"
-    groups = attribution.groups_of(spans, last) if named else None
-    return {"method": method, "baseline": None if start == "own" else start, "groups": groups, "spans": spans}
-
-
-OLDER: dict[str, Older] = {
-    **{f"edit.{side}": _older_edit(side) for side in ("original", "edited", "difference")},
-    **{f"sweep.{older}": _older(Sweep, where=where) for older, where in OLDER_PLACES.items()},
-    **{f"task.{older}": _older(TaskAccuracy, where=where) for older, where in OLDER_PLACES.items()},
-    "patched": _older(PatchedHeads),
-    **{f"attribution.{kind}": _older(TokenValues, kind=kind) for kind in ("bars", "text")},
-    **{f"heads.{of}": _older(attribution.HeadSizes, of=of) for of in ("sizes", "ablated")},
-    **{f"heads.{of}": _older(attribution.HeadCells, of=of) for of in ("map", "attribution")},
-    "responsible": _older(attribution.SourceHeads),
-    **{f"responsible.{of}": _older(attribution.SourceCells, of=of) for of in attribution.CELL_KINDS},
-}

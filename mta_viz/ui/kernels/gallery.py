@@ -25,7 +25,6 @@ from mta_viz.analysis.kernels.table import (
     shape_counts,
 )
 from mta_viz.figures.base import Source
-from mta_viz.figures.kernels import SHOWN
 from mta_viz.figures.kernels import gallery as figures
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.card import draw_card, kernel_name
@@ -42,6 +41,7 @@ from mta_viz.ui.shell.work import Work
 Arranged = Literal["layer", "meaning"]
 Tiles = tuple[Source, figures.KernelGallery, figures.Gallery]
 ARRANGED: dict[Arranged, str] = {"meaning": "by shape", "layer": "by layer"}
+SHOWN: dict[str, tuple[Place | MixPlace, ...]] = {"pre": ("pre",), "post": ("post",), "head mixing": MIXING}
 QUERY, SORT = Setting("kernel_query", ""), Setting("kernel_sort", NO_SORT)
 ARRANGE, PLACES = Setting[Arranged]("arranged", "meaning"), Setting[Any]("kernel_places", list(SHOWN))
 SHOWN_WORDS = {"pre": WHERE["pre"], "post": WHERE["post"], "head mixing": "head mixing"}

@@ -7,7 +7,7 @@ name and its parameters. Knows neither pages nor files.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
@@ -231,8 +231,3 @@ def drawn(spec: NamedFigure[Any], source: Source, result: Any = None) -> Drawn:
     figure = Drawn(spec, source, result)
     _ = figure.result, figure.figure, figure.caption  # so that what is wrong is said here
     return figure
-
-
-def beside(source: Source, other: Source) -> Source:
-    """The source with another beside it."""
-    return replace(source, beside=other)

@@ -17,7 +17,7 @@ from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.provenance import from_text, make_again, provenance_of
 from mta_viz.figures import figure, spec
-from mta_viz.figures.base import Source, beside
+from mta_viz.figures.base import Source
 from mta_viz.figures.compare import side_names
 from mta_viz.model.interventions import KernelToIdentity, PatchHead
 from mta_viz.run.trace import Trace
@@ -63,7 +63,7 @@ def twin(a: Trace) -> Trace:
 
 
 def both(first: Trace, second: Trace) -> Source:
-    return beside(Source(first.model, first), Source(second.model, second))
+    return Source(first.model, first, beside=Source(second.model, second))
 
 
 @pytest.mark.parametrize(("name", "parameters"), FIGURES)

@@ -97,10 +97,10 @@ class MapBeside(ScaledMap):
         own = run is source.trace  # a run in the key would be kept as long as the maps
         return source.remember(lambda: head_maps(run, *place, CELLS), "maps beside", own, *place)[stage]
 
-    def less(self, a: Trace, b: Trace, other: Head, stage: Stage) -> ComparedMap:
+    def less(self, a: Trace, b: Trace, other: Head, stage: Stage, most: int = CELLS) -> ComparedMap:
         """The head in one run less the `other` in another, where the tokens agree."""
         shared = agreement(a.tokens, b.tokens, same_ids=same_vocabulary(a.model, b.model))
-        return compared_map(a, b, self.place, other, stage, shared, CELLS)
+        return compared_map(a, b, self.place, other, stage, shared, most)
 
     def kept(self, source: Source, make: Callable[[], T], *key: Hashable) -> T:
         """What does not hang on the cell and the spans, made once."""
@@ -186,6 +186,21 @@ class ComparedMaps(MapBeside):
             return self._difference(source, stage, limit)
         map, run = (first, a) if self.side == "a" else (second, b)
         return MapOnScale(map, run.tokens, limit, f"One scale for A and B, to {limit_text(limit)}.")
+
+    def exact(self, source: Source) -> MapOnScale:
+        """The same with every cell of long prompts, on the scale of their blocks."""
+        made, other = self.result(source), self.other or self.place
+        if made.map.block == 1:
+            return made
+
+        def cells() -> AttentionMap:
+            a, b = source.trace, source.other.trace
+            if self.side == "difference":
+                return self.less(a, b, other, made.map.stage, len(a.tokens))
+            run, place = (a, self.place) if self.side == "a" else (b, other)
+            return exact_map(run, place[0], made.map.stage, place[1])
+
+        return replace(made, map=self.kept(source, cells, "exact", self.side, other))
 
     def _difference(self, source: Source, stage: Stage, limit_ab: float) -> MapOnScale:
         a, b = source.trace, source.other.trace

@@ -11,7 +11,7 @@ import numpy as np
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.compare.comparing import Comparison, NeedleShares, compare_runs
+from mta_viz.analysis.compare.comparing import Comparison, NeedleShares, Paired, compare_runs, pair_runs
 from mta_viz.analysis.compare.maps import Spans, spans_beside
 from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_weights, step_folder
 from mta_viz.analysis.kernels.kernels import SHORT, WHERE, MixPlace, Place
@@ -60,14 +60,19 @@ class OfComparison(Measured[Comparison]):
     pair_by: Rule | None = None
     result_of, hangs_on = "comparison", ("answer", "span", "pair_by")
 
-    def measure(self, source: Source) -> Comparison:
-        """The two runs' comparison."""
+    def paired(self, source: Source) -> Paired:
+        """Which heads stand beside which: kept, since maps are drawn before all is compared."""
         a, b = source.trace, source.other.trace
         spans: Spans | Literal["asked"] | None = "asked"
         if self.span is not None:
             spans = spans_beside(a, b, self.span)
-        how: dict[str, Any] = {"answer": self.answer, "pair_by": self.pair_by, "progress": source.progress}
-        return compare_runs(a, b, spans=spans, **how)
+        how: dict[str, Any] = {"spans": spans, "pair_by": self.pair_by, "progress": source.progress}
+        return source.remember(lambda: pair_runs(a, b, **how), "paired", self.span, self.pair_by)
+
+    def measure(self, source: Source) -> Comparison:
+        """The two runs' comparison."""
+        a, b, paired = source.trace, source.other.trace, self.paired(source)
+        return compare_runs(a, b, answer=self.answer, paired=paired, progress=source.progress)
 
 
 @named("compared-answers", kw_only=True)

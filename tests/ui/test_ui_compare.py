@@ -17,6 +17,7 @@ from tests.tiny_models import config, random_weights
 from tests.ui.driver import borrowed, fine, part_of, said, session_of, view_of
 
 COMPARE = "pages/workspace.py"
+TITLE = re.compile('"heading": "(.*?)"')
 FACTS = "The magic number of Oslo is 88. Rain. The magic number of Rome is 17."
 NEEDLES = f"{FACTS} The magic number of Oslo is"
 IDENTITY = "same model, kernels at identity"
@@ -47,12 +48,19 @@ def page(open_app, models_folder, apart, monkeypatch):
     return start
 
 
+def titles(app):
+    """What stands over the maps of both sides."""
+    sent = (part.proto for part in app.get("bidi_component"))
+    (cells,) = (part.bytes for part in sent if part.component_name == "mta_viz.maps" and part.bytes)
+    return TITLE.findall(cells.decode(errors="replace"))
+
+
 def test_a_model_without_a_twin_stands_beside_itself_and_kin_are_paired_by_index(page):
     app = page()
     fine(app)
     words = said(app)
     assert borrowed(app.selectbox, "b").value == IDENTITY
-    assert "A: tiny-mta" in words and "B: kernels at identity" in words
+    assert titles(app) == ["A: tiny-mta", "B: kernels at identity", "A − B"]
     assert "Heads paired by index: both sides are one model." in words
     assert re.search(r"Answer “ 88”: A \(tiny-mta\) gives it p = \S+, B \(kernels at identity\) p = ", words)
     assert "Answer “ 88”: the number A's prompt asks for." in words
@@ -61,27 +69,28 @@ def test_a_model_without_a_twin_stands_beside_itself_and_kin_are_paired_by_index
     assert app.button(key="compare.swap").disabled
     borrowed(app.selectbox, "b").set_value("tiny-plain").run()
     assert "Heads paired by index: the cosine of their embeddings is 1.000, above 0.9." in said(app)
-    assert "Hatched: neither has one." in said(app) and "B: tiny-plain" in said(app)
+    assert "Hatched: neither has one." in said(app) and "B: tiny-plain" in titles(app)
 
 
 def test_both_runs_are_drawn_before_what_is_said_of_the_first(page, monkeypatch):
     later = Mock(side_effect=PromptError("later"))
     monkeypatch.setattr("mta_viz.ui.workspace.view._draw_top", later)
-    words = said(page())
-    assert "later" in words and "A: tiny-mta" in words and "Distance of each of A's kernels" in words
+    app = page()
+    words = said(app)
+    assert "later" in words and "A: tiny-mta" in titles(app) and "Distance of each of A's kernels" in words
 
 
 def test_two_models_trained_apart_are_paired_by_their_maps_and_swapped(page):
     app = page(settings={"b": "tiny-apart"}, layer=1, head=2, stage="kq")
     words = said(app)
-    assert "B: tiny-apart" in words and "L1 H2 stands B's L" in words
+    assert re.match("B: tiny-apart L. H.$", titles(app)[1]) and "L1 H2 stands B's L" in words
     assert "B's layer has no “after key-query conv”" in words
     assert ("clear: r = " in words) or ("unsure: r = " in words)
     app.segmented_control(key="widget.pair by").set_value("needle share").run()
     assert "A's best finder beside B's best" in said(app)
     app.button(key="compare.swap").click().run()
     assert session_of(app).selection.checkpoint == "tiny-apart"
-    assert borrowed(app.selectbox, "b").value == "tiny-mta" and "B: tiny-mta" in said(app)
+    assert borrowed(app.selectbox, "b").value == "tiny-mta" and "B: tiny-mta" in titles(app)[1]
     borrowed(app.selectbox, "compare.a").set_value("tiny-nan").run()
     assert session_of(app).selection.checkpoint == "tiny-nan"
     assert "hold NaN or inf" in said(app)
@@ -113,7 +122,8 @@ def test_with_and_without_edits(page):
     plan = {"mode": "with / without edits", "e": "i.1.2.pre"}
     app = page("Hello, hello", plan, layer=1, head=2, stage="kq")
     words = said(app)
-    assert "B is edited: L1 H2 pre -> identity." in words and "A: original" in words and "B: edited" in words
+    assert "B is edited: L1 H2 pre -> identity." in words
+    assert titles(app) == ["A: original", "B: edited", "A − B"]
     assert "No needle and no named span" in words
     assert "This head's kernel after the softmax is the same in A and B" in words
     app.segmented_control(key="widget.mode").set_value("two models").run()

@@ -16,7 +16,7 @@ from mta_viz.analysis.attention.spans import ASKED, QUESTION, Span, asked_span, 
 from mta_viz.analysis.cause.answers import TOP, Answer, AnswerMeter, answer_after, likeliest, rerun
 from mta_viz.analysis.compare import pairs as pairing
 from mta_viz.analysis.compare.maps import Agreement, Spans, agreement, asked_spans, same_vocabulary
-from mta_viz.analysis.compare.pairs import HeadPairs, KernelPair, Rule
+from mta_viz.analysis.compare.pairs import HeadPairs, KernelPair, Kinship, Rule
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.interventions import Intervention
@@ -232,15 +232,28 @@ def identity_plan(model: HookedMTA) -> Plan:
     return plan
 
 
-def compare_runs(
+@dataclass(frozen=True)
+class Paired:
+    """What of two runs can be compared and which heads are: all that their maps beside each other need.
+
+    `shares` of the spans, of each head of A and of B, where heads are paired by them.
+    """
+
+    spans: Spans | None
+    shared: Agreement
+    same_ids: bool
+    pairs: HeadPairs
+    shares: tuple[Heads, Heads] | None = None
+
+
+def pair_runs(
     a: Trace,
     b: Trace,
     *,
-    answer: str | None = None,
     spans: Spans | Literal["asked"] | None = "asked",
     pair_by: Rule | None = None,
     progress: Progress = lambda share: None,
-) -> Comparison:
+) -> Paired:
     """Two runs; B may be A's prompt under a plan.
 
     `spans`: what shares are measured of in each prompt, "asked" its asked needle, None nothing. `pair_by`:
@@ -248,20 +261,45 @@ def compare_runs(
     by the needle. Raises PromptError where heads cannot be paired so; raise in `progress` to stop.
     """
     same_ids = same_vocabulary(a.model, b.model)
-    shared = agreement(a.tokens, b.tokens, same_ids=same_ids)
     spans = asked_spans(a, b) if spans == "asked" else spans
-    steps = [progress_within(progress, start, 0.2) for start in (0.0, 0.2, 0.4, 0.6)]
-    shares = None if spans is None else (_shares(a, spans[0], steps[0]), _shares(b, spans[1], steps[1]))
-    pairs = _paired(a, b, shared, shares, pair_by, steps[2])
-    needle = None
-    if spans is not None and shares is not None:
+    shared, kin = agreement(a.tokens, b.tokens, same_ids=same_ids), pairing.kinship(a.model, b.model)
+    n_tokens = shared.unlike[0] if shared.unlike else shared.n
+    if pair_by is None:  # the best that can be told
+        last: Rule | None = None if spans is None else "needle"
+        pair_by = "index" if kin.related else "similarity" if n_tokens >= pairing.FEWEST else last
+    shares = _both_shares(a, b, spans, progress) if pair_by == "needle" and spans is not None else None
+    pairs = _pairs(a, b, n_tokens, kin, shares, pair_by, progress)
+    return Paired(spans, shared, same_ids, pairs, shares)
+
+
+def compare_runs(
+    a: Trace,
+    b: Trace,
+    *,
+    answer: str | None = None,
+    paired: Paired | None = None,
+    progress: Progress = lambda share: None,
+    **how: Any,
+) -> Comparison:
+    """Two runs that are `paired`, else that `pair_runs` pairs; `how` as it takes and raises."""
+    steps = [progress_within(progress, start, 0.25) for start in (0.0, 0.25, 0.5)]
+    found = paired or pair_runs(a, b, progress=steps[0], **how)
+    spans, pairs, same_ids, needle = found.spans, found.pairs, found.same_ids, None
+    if spans is not None:
+        shares = found.shares or _both_shares(a, b, spans, steps[1])
         layers, heads = np.moveaxis(pairs.partner, -1, 0)
         beside = np.where(layers < 0, np.nan, shares[1][layers, heads])
         needle = NeedleShares(spans, *shares, shares[0] - beside)
-    kernels = pairing.kernel_pairs(a.model, b.model, pairs, steps[3])
+    kernels = pairing.kernel_pairs(a.model, b.model, pairs, steps[2])
     answers = answer_pairs(a, b, answer, same_ids=same_ids)
     progress(1.0)
-    return Comparison(shared, same_ids, pairs, answers, top_pairs(a, b, same_ids=same_ids), needle, kernels)
+    top = top_pairs(a, b, same_ids=same_ids)
+    return Comparison(found.shared, same_ids, pairs, answers, top, needle, kernels)
+
+
+def _both_shares(a: Trace, b: Trace, spans: Spans, progress: Progress) -> tuple[Heads, Heads]:
+    halves = [progress_within(progress, start, 0.5) for start in (0.0, 0.5)]
+    return _shares(a, spans[0], halves[0]), _shares(b, spans[1], halves[1])
 
 
 def _shares(run: Trace, span: Span, progress: Progress) -> Heads:
@@ -269,21 +307,16 @@ def _shares(run: Trace, span: Span, progress: Progress) -> Heads:
     return find(run, parts, progress=progress).share(Stage.PATTERN).double().numpy()
 
 
-def _paired(
+def _pairs(
     a: Trace,
     b: Trace,
-    shared: Agreement,
+    n_tokens: int,
+    kin: Kinship,
     shares: tuple[Heads, Heads] | None,
-    pair_by: Rule | None,
+    rule: Rule | None,
     progress: Progress,
 ) -> HeadPairs:
-    kin = pairing.kinship(a.model, b.model)
-    n_tokens = shared.unlike[0] if shared.unlike else shared.n
     size = a.model.config.n_layers, a.model.config.n_heads
-    rule = pair_by
-    if rule is None:  # the best that can be told
-        last: Rule | None = None if shares is None else "needle"
-        rule = "index" if kin.related else "similarity" if n_tokens >= pairing.FEWEST else last
     if rule is None:
         return pairing.no_pairs(*size, n_tokens, kin)
     if rule == "index" and not kin.related:

@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.cause.answers import rerun
-from mta_viz.analysis.compare.comparing import Comparison, identity_plan, other_question
+from mta_viz.analysis.compare.comparing import Comparison, Paired, identity_plan, other_question
 from mta_viz.checkpoint.reading import Found
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.figures.base import Source
@@ -34,7 +34,7 @@ from mta_viz.ui.shell.work import Work
 TWO_MODELS, TWO_PROMPTS, EDITS = MODES = ("two models", "two prompts", "with / without edits")
 MODE, PROMPT_B = Setting("mode", TWO_MODELS), Setting("b prompt", "")
 MODEL_B, STEP_B = Setting[str | None]("b", None), Setting[int | None]("b step", None)
-RUN, NUMBERS = "compare run", "compare numbers"  # names of work
+RUN, PAIRS, NUMBERS = "compare run", "compare heads", "compare numbers"  # names of work
 
 
 @dataclass(frozen=True)
@@ -151,41 +151,54 @@ def _steps(model: Found) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Compared:
-    """Both runs as what figures are drawn from, their names, and the numbers.
+    """Both runs as what figures are drawn from, their names, and which heads are compared.
 
     `question`: parameters of the figures; `key` is equal only for equal runs and questions.
     """
 
     source: Source
     names: tuple[str, str]
-    result: Comparison
+    paired: Paired
     question: dict[str, Any]
     key: str
 
 
 def compared(page: Page, side: Side, question: dict[str, Any]) -> Compared | None:
-    """Run B and measure; None after Stop, with a button to go on. Raises what either raised."""
+    """Run B and pair the heads; None after Stop, with a button to go on. Raises what either raised."""
     run_key = side.key(page)
-    b = work.finished(RUN, run_key, lambda work: _run(page, side, work), stores().traces)
-    result, spec = None, ComparedAnswers(**question)
-    if b is not None:
-        key = plans.key_of(page.key, run_key)
-        source = show.source_of(replace(page, key=key), beside=Source(b.model, b, numbering=page.numbering))
-
-        def measure(work: Work) -> Comparison:
-            work.begin("Comparing heads, kernels and answers")
-            return spec.measure(replace(source, progress=work.report))
-
-        result = work.finished(NUMBERS, (key, *spec.key), measure)
-    if result is None:
-
-        def again() -> None:
-            work.forget(RUN)
-            work.forget(NUMBERS)
-
-        st.button("Compare", key="compare.again", icon=":material/play_arrow:", on_click=again)
+    b = _finished(RUN, run_key, lambda work: _run(page, side, work), stores().traces)
+    if b is None:
         return None
-    return Compared(source, side_names(source), result, question, plans.key_of(key, spec))
+    spec, key = ComparedAnswers(**question), plans.key_of(page.key, run_key)
+    source = show.source_of(replace(page, key=key), beside=Source(b.model, b, numbering=page.numbering))
+
+    def pair(work: Work) -> Paired:
+        work.begin("Pairing heads")
+        return spec.paired(replace(source, progress=work.report))
+
+    paired = _finished(PAIRS, (key, spec.span, spec.pair_by), pair)
+    if paired is None:
+        return None
+    return Compared(source, side_names(source), paired, question, plans.key_of(key, spec))
+
+
+def numbers(both: Compared) -> Comparison | None:
+    """What the runs do otherwise; None after Stop, with a button to go on. Raises what it raised."""
+    spec = ComparedAnswers(**both.question)
+
+    def measure(work: Work) -> Comparison:
+        work.begin("Comparing heads, kernels and answers")
+        return spec.result(replace(both.source, progress=work.report))
+
+    return _finished(NUMBERS, both.key, measure)
+
+
+def _finished(name: str, *how: Any) -> Any | None:
+    result = work.finished(name, *how)
+    if result is None:
+        look: Any = {"icon": ":material/play_arrow:", "on_click": work.forget, "args": (name,)}
+        st.button("Compare", key="compare.again", **look)
+    return result
 
 
 def _run(page: Page, side: Side, work: Work) -> Trace:

@@ -1,13 +1,14 @@
 """What stands beside one another: the pickers of A and B, answers, maps, needle shares, kernels."""
 
 import math
+import time
 from typing import Any, Literal
 
 import numpy as np
 import streamlit as st
 
 from mta_viz.analysis.attention.spans import QUESTION, Span
-from mta_viz.analysis.compare.comparing import AnswerPair
+from mta_viz.analysis.compare.comparing import AnswerPair, Comparison
 from mta_viz.analysis.compare.maps import stage_beside
 from mta_viz.analysis.compare.pairs import NO_KERNEL, KernelPair
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE
@@ -16,12 +17,13 @@ from mta_viz.figures import compare as figures
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
 from mta_viz.plots.theme import score_text
 from mta_viz.printed import probability_text
-from mta_viz.ui.attention.head import span_name, spans_of
-from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, pick_side
+from mta_viz.ui.attention.head import VIEW, VIEW_UP_TO, span_name, spans_of
+from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, numbers, pick_side
+from mta_viz.ui.linked.component import PAINT, Linked, Panel, draw_beside
 from mta_viz.ui.shell import plan, state
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Selected, on_cell, on_head, pair_of
-from mta_viz.ui.shell.show import draw, save_line, show
+from mta_viz.ui.shell.pickers import Selected, on_head, pair_of
+from mta_viz.ui.shell.show import draw, keep, save_button, save_line, show
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import bar, caption, chart, head_name, menu, plain, row_table
 from mta_viz.ui.surgery.answer import draw_probabilities
@@ -50,31 +52,35 @@ SIDES: dict[Which, str] = {"a": "A", "b": "B", "difference": "A-B"}
 
 def draw_compare(page: Page, selected: Selected) -> None:
     """What differs, and both sides. What cannot be compared is said in its place; the pickers stay."""
-    both = _compared(page)
-    if both is not None:
-        answers = st.container()  # above the maps, which a visitor waits for
-        st.markdown("**This head in A and in B**")
-        _draw_maps(page, selected, both)
-        with answers:
-            _draw_answers(both)
-        st.markdown("**What every head gives the needle**")
-        _draw_needle(selected, both)
-        st.markdown("**Kernels**")
-        _draw_kernels(page, selected, both)
+    try:
+        both = _compared(page)
+        if both is not None:
+            _draw_maps(page, selected, both)
+            time.sleep(PAINT)
+            _draw_numbers(page, selected, both)
+    except MtaVizError as error:
+        st.error(plain(str(error)))
+
+
+def _draw_numbers(page: Page, selected: Selected, both: Compared) -> None:
+    result = numbers(both)
+    if result is None:
+        return
+    _draw_answers(both, result)
+    st.markdown("**What every head gives the needle**")
+    _draw_needle(selected, both, result)
+    st.markdown("**Kernels**")
+    _draw_kernels(page, selected, both, result)
 
 
 def _compared(page: Page) -> Compared | None:
-    try:
-        side = pick_side(page)
-        if side is None:
-            return None
-        if MODE.value != EDITS and plan.current_plan(page.model.config):
-            words = f"choose “{EDITS}” to see the edited one"
-            caption(f"A plan is active. Here A is the original model; {words}.")
-        return compared(page, side, _draw_options(page, side))
-    except MtaVizError as error:
-        st.error(plain(str(error)))
+    side = pick_side(page)
+    if side is None:
         return None
+    if MODE.value != EDITS and plan.current_plan(page.model.config):
+        words = f"choose “{EDITS}” to see the edited one"
+        caption(f"A plan is active. Here A is the original model; {words}.")
+    return compared(page, side, _draw_options(page, side))
 
 
 def _draw_options(page: Page, side: Side) -> dict[str, Any]:
@@ -100,8 +106,8 @@ def _pick_span(page: Page) -> Span | None:
     return spans[menu("Share of", [*spans], SPAN, default=asked, width=220)]
 
 
-def _draw_answers(both: Compared) -> None:
-    answers = both.result.answers
+def _draw_answers(both: Compared, result: Comparison) -> None:
+    answers = result.answers
     st.markdown(f"**{plain(verdict(answers[0], *both.names))}**")
     left, right = st.columns([2, 3], gap="medium")
     with left:
@@ -117,7 +123,7 @@ def _draw_answers(both: Compared) -> None:
         for answer in answers:
             caption(f"Answer “{answer.text}”{WHY[answer.source].format(of=answer.of)}")
     with right:
-        top = [(token.piece, token.a, token.b, token.difference) for token in both.result.top]
+        top = [(token.piece, token.a, token.b, token.difference) for token in result.top]
         draw_probabilities(top, ("A", "B", "A − B"))
         save_line(draw(both.source, figures.ComparedAnswers(**both.question)))
 
@@ -141,8 +147,8 @@ def _p(log_probability: float) -> str:
 
 
 def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
-    place, shared = (selected.layer, selected.head), both.result.shared
-    partner = both.result.pairs.of(*place)
+    place, shared = (selected.layer, selected.head), both.paired.shared
+    partner = both.paired.pairs.of(*place)
     caption(_pairing_words(page, both, place))
     if shared.why:
         caption(shared.why)
@@ -153,25 +159,57 @@ def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
     if beside is not selected.stage:
         words = f"B's layer has no “{selected.stage.value.long}”: what would enter it, “{beside.value.long}”"
         caption(f"{words}, leaves it as it is.")
-    headings = {"a": f"A: {both.names[0]}", "b": f"B: {both.names[1]}", "difference": "A − B"}
+    cell, look = (selected.query, selected.key), (spans_of(page), page.first_token)
+    maps = {
+        side: ComparedMaps(*place, selected.stage.value.key, side, *cell, *look, other=partner)
+        for side in SIDES
+        if side != "difference" or shared.n
+    }
+    longest = max(len(page.trace.tokens), len(both.source.other.trace.tokens))
+    (_draw_linked if longest <= VIEW_UP_TO else _draw_blocks)(page, both, maps)
+    if not shared.n:
+        st.info("No difference: from the first token on the prompts differ.")
+
+
+def _headings(page: Page, both: Compared, maps: dict[Which, ComparedMaps]) -> dict[Which, str]:
+    (a, b), own, other = both.names, maps["a"].place, maps["a"].other
+    at = "" if other in (None, own) else f" {head_name(*other, page.numbering)}"
+    return {"a": f"A: {a}", "b": f"B: {b}{at}", "difference": "A − B"}
+
+
+def _draw_linked(page: Page, both: Compared, maps: dict[Which, ComparedMaps]) -> None:
+    """Every cell, linked to the text and to the maps above."""
+    made, headings = (
+        {side: spec.exact(both.source) for side, spec in maps.items()},
+        _headings(page, both, maps),
+    )
     of_b = both.source.other.trace.tokens
-    sizes = {"a": len(page.trace.tokens), "b": len(of_b), "difference": shared.n}
+    panels = tuple(
+        Panel(headings[side], shown.map, shown.limit, of_b if side == "b" else None)
+        for side, shown in made.items()
+    )
+    run = plan.key_of(both.key, *(spec.other for spec in maps.values()))
+    tokens, spans = page.trace.tokens, maps["a"].spans
+    draw_beside(Linked(f"{VIEW}.beside", run, panels, tokens, page.numbering, spans))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        caption(f"{made['a'].words} {made['difference'].words if 'difference' in made else ''}")
+        for side, spec in maps.items():
+            save_button(keep(both.source, spec), f"Save {SIDES[side]}")
+
+
+def _draw_blocks(page: Page, both: Compared, maps: dict[Which, ComparedMaps]) -> None:
+    """Too long to be sent cell by cell."""
+    headings = _headings(page, both, maps)
     with st.container(key="beside-compared"):
-        for side, name in SIDES.items():
+        for side, spec in maps.items():
             with st.container():
                 st.text(headings[side])
-                if sizes[side] == 0:
-                    st.info("No difference: from the first token on the prompts differ.")
-                    continue
-                cell, look = (selected.query, selected.key), (spans_of(page), page.first_token)
-                spec = ComparedMaps(*place, selected.stage.value.key, side, *cell, *look, other=partner)
-                then = on_cell if sizes[side] <= min(WHOLE_UP_TO, sizes["a"]) else None
-                widget = f"compare.{name}.{plan.key_of(both.key, spec, page.numbering)}"
-                show(both.source, spec, then, widget=widget, square=True)
+                widget = f"compare.{SIDES[side]}.{plan.key_of(both.key, spec, page.numbering)}"
+                show(both.source, spec, widget=widget, square=True)
 
 
 def _pairing_words(page: Page, both: Compared, place: Head) -> str:
-    pairs = both.result.pairs
+    pairs = both.paired.pairs
     partner = pairs.of(*place)
     if pairs.rule == "index" or partner is None:
         return pairs.why
@@ -179,8 +217,8 @@ def _pairing_words(page: Page, both: Compared, place: Head) -> str:
     return f"{pairs.why} Beside A's {names[0]} stands B's {names[1]} ({pairs.sure(*place)})."
 
 
-def _draw_needle(selected: Selected, both: Compared) -> None:
-    if both.result.needle is None:
+def _draw_needle(selected: Selected, both: Compared, result: Comparison) -> None:
+    if result.needle is None:
         has_span = both.question["span"] is not None
         st.info("B's prompt has no such part, so there is no share to compare." if has_span else ABSENT)
         return
@@ -201,16 +239,16 @@ def _draw_needle(selected: Selected, both: Compared) -> None:
 
 def _choose_partner(both: Compared, widget: str) -> None:
     clicked = pair_of(widget)
-    pairs = both.result.pairs.partner
+    pairs = both.paired.pairs.partner
     beside = [] if clicked is None else np.argwhere((pairs == clicked).all(-1)).tolist()
     if beside:
         state.select(layer=beside[0][0], head=beside[0][1])
 
 
-def _draw_kernels(page: Page, selected: Selected, both: Compared) -> None:
-    rows = both.result.kernels
+def _draw_kernels(page: Page, selected: Selected, both: Compared, result: Comparison) -> None:
+    rows = result.kernels
     if not any(row.distance > 0 for row in rows):
-        st.info("All kernels are equal in A and B." if rows else _why_none(both))
+        st.info("All kernels are equal in A and B." if rows else _why_none(both, result))
         return
     caption(DISTANCES)
     place = selected.layer, selected.head
@@ -228,19 +266,19 @@ def _draw_kernels(page: Page, selected: Selected, both: Compared) -> None:
             kernel = figures.ComparedKernel(where=kind, layer=place[0], head=place[1], **both.question)
             widget = f"compare.trio.{kind}.{plan.key_of(both.key, place, page.numbering)}"
             show(both.source, kernel, widget=widget)
-    _draw_table(page, both)
+    _draw_table(page, both, result)
 
 
-def _why_none(both: Compared) -> str:
-    if both.result.pairs.rule == "none":
+def _why_none(both: Compared, result: Comparison) -> str:
+    if result.pairs.rule == "none":
         return "Heads are not paired here, so no kernels are compared."
     if both.source.trace.model is both.source.other.trace.model:
         return "A and B are one model here: their kernels are equal."
     return "Neither has kernels."
 
 
-def _draw_table(page: Page, both: Compared) -> None:
-    ranked = sorted(both.result.kernels, key=lambda row: -row.distance)
+def _draw_table(page: Page, both: Compared, result: Comparison) -> None:
+    ranked = sorted(result.kernels, key=lambda row: -row.distance)
     with st.expander(f"All {len(ranked)} pairs of kernels as a table"):
         name = f"compare.table.{plan.key_of(both.key, page.numbering)}"
 

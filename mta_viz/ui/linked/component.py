@@ -1,15 +1,15 @@
-"""The components on a page, `draw_text`, `draw_maps` and `draw_pointer`, and the bytes the browser is sent.
+"""The components on a page: `draw_text`, `draw_maps`, `draw_beside`, `draw_pointer`; the bytes they are sent.
 
 All are Streamlit components of plain JavaScript. The text brings the message, which holds no chosen cell, so
-that it stays the same, and is not sent again, while cells are chosen; the maps take it from the text; the
-pointer's is small and sent at every choice.
+that it stays the same, and is not sent again, while cells are chosen; the maps take it from the text, those
+beside bring their own; the pointer's is small and sent at every choice.
 
 The message is of up to three maps. A number (4 bytes, little-endian) says how long the header is, JSON in
 UTF-8. Then come the colour scales, 256 colours of 3 bytes each; then each map's cells row by row: of whole
 maps the keys each query sees, of a part all its cells; behind them, where cells besides the future are
-masked, a bit a cell that says which. Each piece is filled up to a multiple of 4 bytes, the header with
-spaces. Up to `EXACT_UP_TO` tokens a cell is a float32; above, a float16 of the value times its map's
-`factor`, a power of two.
+masked, a bit a cell that says which. Smaller maps are filled up with masked cells, each piece to a multiple
+of 4 bytes, the header with spaces. Up to `EXACT_UP_TO` tokens a cell is a float32; above, a float16 of the
+value times its map's `factor`, a power of two.
 """
 
 import hashlib
@@ -37,6 +37,7 @@ from mta_viz.ui.shell import cache, state
 
 EXACT_UP_TO = 512  # tokens a side: a triangle of float32 has half a megabyte
 TEXT_UP_TO = 4096  # tokens that are written out; beyond, those of the map's rows and columns
+PAINT = 0.06  # seconds in which the browser paints the maps: what comes with them would delay the frame
 WHOLE = "whole"  # the name of a crop the view adds itself, as it does "window", around the chosen cell
 Range = tuple[int, int]
 Crop = tuple[Range, Range]  # queries and keys
@@ -44,11 +45,15 @@ Crop = tuple[Range, Range]  # queries and keys
 
 @dataclass(frozen=True)
 class Panel:
-    """One map: what stands over it ("before", "edited" ...), its exact cells, and the end of its colours."""
+    """One map: what stands over it ("before", "edited" ...), its exact cells, and the end of its colours.
+
+    `tokens`: those of a run that stands beside the text's.
+    """
 
     heading: str
     shown: AttentionMap
     limit: float
+    tokens: Tokens | None = None
 
     @property
     def key(self) -> tuple[Hashable, ...]:
@@ -72,11 +77,11 @@ class KernelPanel:
 
 @dataclass(frozen=True)
 class Linked:
-    """One to three exact maps of the same rows and columns, with what is drawn around them.
+    """One to three exact maps that begin at one cell, with what is drawn around them.
 
-    `view` is the view's name; `run` names the prompt, the models and what is edited. `marks` are the places
-    found by a search. `crops` can be chosen by their names; `crop` is the one shown at first, which stays, or
-    what a visitor makes of it, while the tokens stay.
+    `view` is the view's name; `map.beside` follows the pointer of `map`. `run` names the prompt, the models
+    and what is edited. `marks` are the places found by a search. `crops` can be chosen by their names; `crop`
+    is the one shown at first, which stays, or what a visitor makes of it, while the tokens stay.
     """
 
     view: str
@@ -89,6 +94,19 @@ class Linked:
     kernel: KernelPanel | None = None
     crops: Mapping[str, Crop] = field(default_factory=dict)
     crop: str = WHOLE
+
+    @property
+    def shown(self) -> AttentionMap:
+        """The map that gives the title: after a step, or an edit; of the text's run."""
+        return next(panel.shown for panel in reversed(self.panels[:2]) if panel.tokens is None)
+
+    @property
+    def cells(self) -> Crop:
+        """The queries and keys of the largest map."""
+        starts = self.shown.query_start, self.shown.key_start
+        sizes = map(max, zip(*(panel.shown.values.shape for panel in self.panels), strict=True))
+        queries, keys = ((start, start + size) for start, size in zip(starts, sizes, strict=True))
+        return queries, keys
 
     @property
     def key(self) -> tuple[Hashable, ...]:
@@ -109,8 +127,10 @@ def payload(linked: Linked) -> bytes:
     scales = list(dict.fromkeys([theme.SIGNED_SCALE, *(_scale(panel.shown) for panel in linked.panels)]))
     pieces, panels = [theme.color_table(scale).tobytes() for scale in scales], []
     for panel in linked.panels:
-        facts, cells = _cells(panel.shown)
-        panels.append(_described(panel) | facts | {"palette": scales.index(_scale(panel.shown))})
+        facts, cells = _cells(panel.shown, linked.cells)
+        panels.append(
+            _described(panel, linked.tokens) | facts | {"palette": scales.index(_scale(panel.shown))}
+        )
         pieces += cells
     body = b"".join(_filled(piece) for piece in pieces)
     kernel = None if linked.kernel is None else _taps(linked.kernel, scales.index(theme.SIGNED_SCALE))
@@ -130,22 +150,23 @@ def _scale(shown: AttentionMap) -> theme.Scale:
     return theme.MASS_SCALE if shown.distribution else theme.SIGNED_SCALE
 
 
-def _cells(shown: AttentionMap) -> tuple[dict[str, Any], list[bytes]]:
+def _cells(shown: AttentionMap, of: Crop) -> tuple[dict[str, Any], list[bytes]]:
     """How they are written, and their bytes with those of the mask."""
-    values = shown.values.numpy().astype(np.float32)
-    cells = values[np.tril_indices(len(values))] if _is_triangle(shown) else values.ravel()
+    queries, keys = (np.arange(*side) for side in of)
+    fill = [(0, len(side) - count) for side, count in zip((queries, keys), shown.values.shape, strict=True)]
+    values = np.pad(shown.values.numpy().astype(np.float32), fill)
+    cells = values[np.tril_indices(len(values))] if _is_triangle(of) else values.ravel()
     kind, factor = ("f4", 1.0) if max(values.shape) <= EXACT_UP_TO else ("f2", _factor(cells))
     with np.errstate(over="ignore"):  # infinite cells stay so
         body = [(cells * np.float32(factor)).astype(f"<{kind}").tobytes()]
-    masked = (shown.masked & ~shown.future).numpy()
+    masked = np.pad(shown.masked.numpy(), fill, constant_values=True) & (keys <= queries[:, None])
     if masked.any():
         body.append(np.packbits(masked).tobytes())
     return {"kind": kind, "factor": factor, "masked": bool(masked.any())}, body
 
 
-def _is_triangle(shown: AttentionMap) -> bool:
-    rows, columns = shown.values.shape
-    return shown.query_start == shown.key_start == 0 and rows == columns
+def _is_triangle(cells: Crop) -> bool:
+    return cells[0] == cells[1] and cells[0][0] == 0
 
 
 def _factor(cells: np.ndarray) -> float:
@@ -154,8 +175,8 @@ def _factor(cells: np.ndarray) -> float:
     return float(2.0 ** np.clip(15 - np.ceil(np.log2(most)), -100, 100)) if most > 0 else 1.0
 
 
-def _described(panel: Panel) -> dict[str, Any]:
-    shown, stage = panel.shown, panel.shown.stage.value
+def _described(panel: Panel, text: Tokens) -> dict[str, Any]:
+    shown, stage, own = panel.shown, panel.shown.stage.value, panel.tokens
     bar: Any = color_bar(shown, panel.limit)["ticktext"]
     return {
         "heading": panel.heading,
@@ -165,6 +186,7 @@ def _described(panel: Panel) -> dict[str, Any]:
         "difference": isinstance(shown, DifferenceMap),
         "limit": panel.limit,
         "bar": [bar[0], bar[-1]],
+        "pieces": None if own is None or own.pieces == text.pieces else own.pieces,
     }
 
 
@@ -190,8 +212,8 @@ def _taps(kernel: KernelPanel, palette: int) -> dict[str, Any]:
 
 
 def _header(linked: Linked) -> dict[str, Any]:
-    shown = linked.panels[min(1, len(linked.panels) - 1)].shown  # after a step, or an edit
-    ranges = list(_written(shown, len(linked.tokens)))
+    shown, cells = linked.shown, linked.cells
+    ranges = list(_written(cells, len(linked.tokens)))
     parts, stage = split_characters(linked.tokens.pieces), shown.stage.value
     head = theme.head_name(shown.layer, shown.head, linked.numbering)
     return {
@@ -200,11 +222,12 @@ def _header(linked: Linked) -> dict[str, Any]:
         "head": head,
         "title": f"{head} · {stage.long} ({stage.unit})",
         "start": [shown.query_start, shown.key_start],
-        "shape": list(shown.values.shape),
-        "triangle": _is_triangle(shown),
+        "shape": [stop - start for start, stop in cells],
+        "triangle": _is_triangle(cells),
+        "tokens": len(linked.tokens),
         "crops": linked.crops,
         "crop": linked.crop,
-        "opening": opening_of(linked.tokens, _held(shown), linked.crop, linked.crops),
+        "opening": opening_of(linked.tokens, cells, linked.crop, linked.crops),
         "text": [[start, linked.tokens.pieces[start:stop]] for start, stop in ranges],
         "parts": {at: parts[at] for start, stop in ranges for at in range(start, stop) if at in parts},
         "spans": [
@@ -216,16 +239,11 @@ def _header(linked: Linked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _held(shown: AttentionMap) -> Crop:
-    (query, key), (rows, columns) = (shown.query_start, shown.key_start), shown.values.shape
-    return (query, query + rows), (key, key + columns)
-
-
-def _written(shown: AttentionMap, n_tokens: int) -> Iterable[Range]:
+def _written(cells: Crop, n_tokens: int) -> Iterable[Range]:
     """The ranges of tokens that are written as text."""
     if n_tokens <= TEXT_UP_TO:
         return [(0, n_tokens)]
-    first, second = sorted(_held(shown))
+    first, second = sorted(cells)
     return [(first[0], max(first[1], second[1]))] if second[0] <= first[1] else [first, second]
 
 
@@ -265,8 +283,16 @@ class _Turns:
 
 def draw_text(linked: Linked) -> None:
     """The prompt as text, and all that its maps need; made once for each run, maps and spans."""
-    message = cache.remember(lambda: payload(linked), "linked", *linked.key)
-    _TEXT(key=f"text.{linked.view}", data=message)
+    _TEXT(key=f"text.{linked.view}", data=_message(linked))
+
+
+def draw_beside(linked: Linked) -> None:
+    """Maps beside those of the text: they bring their message, and answer its pointer."""
+    _MAPS(key=f"maps.{linked.view}", data=_message(linked))
+
+
+def _message(linked: Linked) -> bytes:
+    return cache.remember(lambda: payload(linked), "linked", *linked.key)
 
 
 @dataclass

@@ -14,8 +14,9 @@ const DRAG = 4, CROSS = 6; // pixels of a drag, of a cell with a cross
 export default function ({ data, parentElement, setStateValue }) {
   const root = parentElement.querySelector(".mta-maps");
   root.mtaView ??= new Maps(root);
-  root.mtaView.tell = (seen) => setStateValue("seen", seen);
-  root.mtaView.show(data.view);
+  const sent = data.view ? null : decoded(data); // maps beside those of a text bring their own, and tell nothing
+  root.mtaView.tell = sent ? () => {} : (seen) => setStateValue("seen", seen);
+  root.mtaView.show(data.view ?? sent.header.view, sent);
   return () => root.mtaView.stop();
 }
 
@@ -42,8 +43,10 @@ class Maps {
     this.resized.disconnect();
   }
 
-  show(view) {
+  show(view, sent) {
     this.store = storeOf(view);
+    this.store.views.delete(this); // drawn once, below
+    if (sent) this.store.take(sent);
     this.store.views.add(this);
     this.resized.observe(this.root);
     this.store.ask();
@@ -403,7 +406,7 @@ class Maps {
   }
 
   tick(pen, plot, place, down, ground) {
-    const { store } = this, at = place + store.header.start[down ? 0 : 1], text = `${at} ${isolated(cut(store.words.get(at) ?? "", this.room.letters))}`;
+    const { store } = this, at = place + store.header.start[down ? 0 : 1], text = `${at} ${isolated(cut(store.word(at, plot.panel), this.room.letters))}`;
     pen.save();
     if (down) pen.translate(plot.x - GAP - 2, this.y(plot, place + 0.5));
     else pen.translate(this.x(plot, place + 0.5), plot.y + plot.high + GAP + 2);
@@ -430,10 +433,14 @@ class Maps {
     });
   }
 
+  spansOf({ panel }) {
+    return panel.pieces ? [] : this.store.header.spans; // they are the text's
+  }
+
   bars(pen, plot) { // of named spans, outside along both axes, with their letters
     const [first, before] = this.store.header.start, end = plot.y + plot.high;
     const inside = (low, high, from, to) => [within(low, from, to), within(high, from, to)];
-    for (const { letter, color, start, stop } of this.store.header.spans) {
+    for (const { letter, color, start, stop } of this.spansOf(plot)) {
       const [top, bottom] = inside(this.y(plot, start - first), this.y(plot, stop - first), plot.y, end);
       const [left, right] = inside(this.x(plot, start - before), this.x(plot, stop - before), plot.x, plot.x + plot.wide);
       pen.fillStyle = color;
@@ -554,7 +561,7 @@ class Maps {
   outlineRow(pen, plot) {
     const { store } = this, [row] = store.place(store.cell.query, 0), before = store.header.start[1];
     pen.lineWidth = 1.5;
-    for (const { color, start, stop } of store.header.spans) {
+    for (const { color, start, stop } of this.spansOf(plot)) {
       pen.strokeStyle = color;
       const left = this.x(plot, start - before), top = this.y(plot, row);
       pen.strokeRect(left, top, this.x(plot, stop - before) - left, this.y(plot, row + 1) - top);

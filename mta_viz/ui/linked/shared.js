@@ -78,9 +78,10 @@ function legend(node, panel) { // a colour bar between its two ends
 
 class Store {
   constructor(view) {
-    Object.assign(this, { view, views: new Set(), header: null, panels: [], cell: null, hovered: null });
+    const [pointer] = view.split("."); // "map.beside" has that of "map"
+    Object.assign(this, { pointer, views: new Set(), header: null, panels: [], cell: null, hovered: null });
     this.state = { opened: null, seen: "null", crop: "", box: null, frame: null, colored: 0, turn: 0, heard: 0, at: -WAIT };
-    document.addEventListener("mta-cell:" + view, ({ detail }) => this.told(detail));
+    document.addEventListener("mta-cell:" + pointer, ({ detail }) => this.told(detail));
   }
 
   changed(what) {
@@ -88,7 +89,7 @@ class Store {
   }
 
   ask() { // the pointer, which may have spoken before anybody listened
-    document.dispatchEvent(new CustomEvent("mta-ask:" + this.view));
+    document.dispatchEvent(new CustomEvent("mta-ask:" + this.pointer));
   }
 
   // ---- what the server sends
@@ -128,13 +129,14 @@ class Store {
   choose(change, delay = 0) {
     const next = { ...this.cell, ...change };
     if (["query", "key", "side"].every((part) => next[part] === this.cell[part])) return;
+    if (Math.max(next.query, next.key) >= this.header.tokens) return; // of a longer prompt beside the text's
     this.cell = next;
     this.follow();
     const detail = { ...next, turn: ++this.state.turn };
     this.state.at = performance.now();
     clearTimeout(this.sending);
     const send = (left = 5) => { // the server may not listen while the page is drawn anew: until it answers
-      document.dispatchEvent(new CustomEvent("mta-choice:" + this.view, { detail }));
+      document.dispatchEvent(new CustomEvent("mta-choice:" + this.pointer, { detail }));
       this.sending = left && setTimeout(() => this.state.heard < detail.turn && send(left - 1), WAIT);
     };
     requestAnimationFrame(() => { clearTimeout(this.sending); this.sending = setTimeout(send, delay); }); // drawn first
@@ -253,13 +255,21 @@ class Store {
     return [` ${at} `, `"${this.words.get(at) ?? ""}"`, part ? ` (${part})` : ""];
   }
 
+  word(at, panel) {
+    return (panel.pieces ? panel.pieces[at] : this.words.get(at)) ?? "";
+  }
+
   facts(panel, query, key) { // the value, and what it means in its row
     const value = this.value(panel, query, key);
-    if (value === null) return [`masked: ${key > query ? `key ${key} comes after query ${query}` : "the tokens differ"}`, ""];
+    if (value === null) {
+      const why = panel.difference ? "the tokens differ" : `no token ${query} here`;
+      return [`masked: ${key > query ? `key ${key} comes after query ${query}` : why}`, ""];
+    }
     if (value === undefined) return ["not among the cells shown here", ""];
     if (!Number.isFinite(value)) return [Number.isNaN(value) ? "not a number" : "infinite", ""];
     const near = panel.kind === "f2" ? "about " : "";
-    return [`${near}${digits(value, panel.signed)} (${panel.unit})`, this.inRow(panel, query, value)];
+    const own = panel.pieces && ` · from "${isolated(this.word(query, panel))}" to "${isolated(this.word(key, panel))}"`;
+    return [`${near}${digits(value, panel.signed)} (${panel.unit})`, (own ?? "") + this.inRow(panel, query, value)];
   }
 
   inRow(panel, query, value) { // share and rank, where the whole row is here

@@ -17,7 +17,7 @@ from mta_viz.ui.attention import head as heads
 from mta_viz.ui.attention import tabs
 from mta_viz.ui.attention.head import Head
 from mta_viz.ui.compare.view import draw_compare
-from mta_viz.ui.linked.component import Linked, draw_maps, draw_text
+from mta_viz.ui.linked.component import PAINT, Linked, draw_maps, draw_text
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell.address import draw_address, draw_report_button, draw_stale
@@ -52,9 +52,6 @@ OF_ANSWER: dict[str, tuple[str, Callable[[Page, Selected], None]]] = {
     "Minimal set": ("Greedy set", draw_greedy_set),
     "Patch": ("Patch", draw_patch),
 }
-PAINT = (
-    0.06  # seconds in which the browser paints what was asked for: what comes with it would delay the frame
-)
 ANSWER_BY = Setting("surgery tab", next(iter(OF_ANSWER)))
 
 

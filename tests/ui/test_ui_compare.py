@@ -55,6 +55,13 @@ def titles(app):
     return TITLE.findall(cells.decode(errors="replace"))
 
 
+def said_of(app, part):
+    """What the page says once one looks at this part of the numbers."""
+    app.segmented_control(key="widget.compared").set_value(part).run()
+    fine(app)
+    return said(app)
+
+
 def test_a_model_without_a_twin_stands_beside_itself_and_kin_are_paired_by_index(page):
     app = page()
     fine(app)
@@ -64,8 +71,8 @@ def test_a_model_without_a_twin_stands_beside_itself_and_kin_are_paired_by_index
     assert "Heads paired by index: both sides are one model." in words
     assert re.search(r"Answer “ 88”: A \(tiny-mta\) gives it p = \S+, B \(kernels at identity\) p = ", words)
     assert "Answer “ 88”: the number A's prompt asks for." in words
-    assert "Share of “Oslo (asked)” in the final weights" in words
-    assert "Distance of each of A's kernels" in words
+    assert "Share of “Oslo (asked)” in the final weights" in said_of(app, "Shares")
+    assert "Distance of each of A's kernels" in said_of(app, "Kernels")
     assert app.button(key="compare.swap").disabled
     borrowed(app.selectbox, "b").set_value("tiny-plain").run()
     assert "Heads paired by index: the cosine of their embeddings is 1.000, above 0.9." in said(app)
@@ -77,7 +84,7 @@ def test_both_runs_are_drawn_before_what_is_said_of_the_first(page, monkeypatch)
     monkeypatch.setattr("mta_viz.ui.workspace.view._draw_top", later)
     app = page()
     words = said(app)
-    assert "later" in words and "A: tiny-mta" in titles(app) and "Distance of each of A's kernels" in words
+    assert "later" in words and "A: tiny-mta" in titles(app) and "gives it p = " in words
 
 
 def test_two_models_trained_apart_are_paired_by_their_maps_and_swapped(page):
@@ -102,10 +109,10 @@ def test_two_prompts_begin_as_a_minimal_pair_and_a_link_brings_them_back(page):
     assert box.value == f"{FACTS} The magic number of Rome is"
     words = said(app)
     assert "Tokens differ at " in words and "Rows and columns of these positions are hatched" in words
-    assert "“Oslo (asked)” in A, “Rome (asked)” in B" in words
-    assert "A and B are one model here: their kernels are equal." in words
-    box.set_value("The magic").run()
-    words = said(app)
+    assert "“Oslo (asked)” in A, “Rome (asked)” in B" in said_of(app, "Shares")
+    assert "A and B are one model here: their kernels are equal." in said_of(app, "Kernels")
+    app.text_area(key="widget.b prompt").set_value("The magic").run()
+    words = said_of(app, "Shares")
     assert "Tokens differ" not in words and "agree while both last: compared up to position 9" in words
     assert "no token sees what comes after it" in words and "B's prompt has no such part" in words
     app.button(key="compare.swap").click().run()
@@ -124,8 +131,8 @@ def test_with_and_without_edits(page):
     words = said(app)
     assert "B is edited: L1 H2 pre -> identity." in words
     assert titles(app) == ["A: original", "B: edited", "A − B"]
-    assert "No needle and no named span" in words
-    assert "This head's kernel after the softmax is the same in A and B" in words
+    assert "No needle and no named span" in said_of(app, "Shares")
+    assert "This head's kernel after the softmax is the same in A and B" in said_of(app, "Kernels")
     app.segmented_control(key="widget.mode").set_value("two models").run()
     assert "A plan is active. Here A is the original model" in said(app)
 
@@ -135,9 +142,10 @@ def test_what_cannot_be_compared_is_said(page):
     assert "B (tiny-blocks) cannot run this prompt, so nothing is compared." in said(app)
     app = page("Hello", checkpoint="tiny-plain")
     assert "no kernels and no head mixing" in said(app) and "choose a second model" in said(app)
-    words = said(page("Hi", {"b": "tiny-apart"}))
+    app = page("Hi", {"b": "tiny-apart"})
+    words = said(app)
     assert "Heads are not paired: the models were trained apart" in words
-    assert "have 3 tokens in common" in words and "so no kernels are compared" in words
+    assert "have 3 tokens in common" in words and "so no kernels are compared" in said_of(app, "Kernels")
     assert "Nothing in B stands beside this head" in words and "gives it p = " in words
 
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -46,6 +47,7 @@ WHY = {
     "block": ": the letters of the block {of}'s prompt asks for.",
     "likeliest": ": {of}'s most probable next token.",
 }
+PART = Setting("compared", "Answers")
 Which = Literal["a", "b", "difference"]
 SIDES: dict[Which, str] = {"a": "A", "b": "B", "difference": "A-B"}
 
@@ -63,14 +65,12 @@ def draw_compare(page: Page, selected: Selected) -> None:
 
 
 def _draw_numbers(page: Page, selected: Selected, both: Compared) -> None:
+    """What is asked for alone: charts of everything would keep the browser from the maps."""
+    names = {name: words for name, (words, _) in NUMBERS.items()}
+    chosen = bar("Compared", names, PART, label_visibility="collapsed")
     result = numbers(both)
-    if result is None:
-        return
-    _draw_answers(both, result)
-    st.markdown("**What every head gives the needle**")
-    _draw_needle(selected, both, result)
-    st.markdown("**Kernels**")
-    _draw_kernels(page, selected, both, result)
+    if result is not None:
+        NUMBERS[chosen][1](page, selected, both, result)
 
 
 def _compared(page: Page) -> Compared | None:
@@ -106,7 +106,7 @@ def _pick_span(page: Page) -> Span | None:
     return spans[menu("Share of", [*spans], SPAN, default=asked, width=220)]
 
 
-def _draw_answers(both: Compared, result: Comparison) -> None:
+def _draw_answers(page: Page, selected: Selected, both: Compared, result: Comparison) -> None:
     answers = result.answers
     st.markdown(f"**{plain(verdict(answers[0], *both.names))}**")
     left, right = st.columns([2, 3], gap="medium")
@@ -217,7 +217,7 @@ def _pairing_words(page: Page, both: Compared, place: Head) -> str:
     return f"{pairs.why} Beside A's {names[0]} stands B's {names[1]} ({pairs.sure(*place)})."
 
 
-def _draw_needle(selected: Selected, both: Compared, result: Comparison) -> None:
+def _draw_needle(page: Page, selected: Selected, both: Compared, result: Comparison) -> None:
     if result.needle is None:
         has_span = both.question["span"] is not None
         st.info("B's prompt has no such part, so there is no share to compare." if has_span else ABSENT)
@@ -299,3 +299,10 @@ def _draw_table(page: Page, both: Compared, result: Comparison) -> None:
         row_table(name, lines, ranked, choose, height=300)
         if NO_KERNEL in {shape for row in ranked for shape in (row.shape_a, row.shape_b)}:
             caption("Where one side has no kernel, its convolution leaves scores or weights as they are.")
+
+
+NUMBERS: dict[str, tuple[str, Callable[[Page, Selected, Compared, Comparison], None]]] = {
+    "Answers": ("Answers", _draw_answers),
+    "Shares": ("What every head gives the needle", _draw_needle),
+    "Kernels": ("Kernels", _draw_kernels),
+}

@@ -6,29 +6,33 @@ from urllib.parse import quote_plus
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.looking import PROMPT, at, click, click_target, settle, wait_for_map
+from tests.browser.looking import MAP, PROMPT, click_target, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 
 ASKED = f"p={quote_plus(PROMPT)}"
-COMPARED = ".st-key-beside-compared"
+COMPARED = ".st-key-view .mta-maps"
 DATA = "() => JSON.stringify([...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.data))"
-# Of the three maps beside each other: their cells, and the titles over them.
-CELLS = """place => [...document.querySelectorAll(place + ' .js-plotly-plot')]
-    .map(plot => JSON.stringify(plot.data.find(trace => trace.type === 'heatmap').z))"""
-TITLES = """place => [...document.querySelectorAll(place + ' .js-plotly-plot')]
-    .map(plot => plot.layout.annotations.at(-1).text)"""
+# Of the three maps beside each other: their cells, and the cell that is chosen in them.
+CELLS = f"() => document.querySelector('{COMPARED}').mtaView.store.panels.map(panel => String(panel.values))"
+CHOSEN = f"""() => {{
+    const {{query, key}} = document.querySelector('{COMPARED}').mtaView.store.cell;
+    return [query, key];
+}}"""
+WHERE = f"""([query, key, panel]) => {{
+    const view = document.querySelector('{COMPARED}').mtaView;
+    view.map.scrollIntoView({{block: 'center'}});
+    return view.at(query, key, panel);
+}}"""
 
 
-def wait_for_maps(page, place, words):
-    """Until all three maps are there and the first is titled with the words; their cells."""
+def wait_for_maps(page, words):
+    """Until the maps beside each other are titled with the words; their cells."""
     page.wait_for_function(
-        f"([place, words]) => {{ const found = ({TITLES})(place);"
-        " return found.length === 3 && found[0].includes(words) }",
-        arg=[place, words],
+        f"words => document.querySelector('{COMPARED}')?.dataset.title?.includes(words)", arg=words
     )
     settle(page)
-    return page.evaluate(CELLS, place)
+    return page.evaluate(CELLS)
 
 
 def strip(page):
@@ -95,17 +99,37 @@ def test_a_tap_is_edited_undone_and_in_the_link(visit):
 
 def test_two_models_are_compared_head_by_head(visit):
     page = visit(f"/compare?ck=tiny-mta&b=tiny-plain&l=1&h=2&s=kq&{ASKED}")
-    first = wait_for_maps(page, COMPARED, "L1 H2")
+    first = wait_for_maps(page, "L1 H2")
+    assert len(first) == 3
     expect(page.get_by_text(re.compile("^Heads paired by"))).to_be_visible()
     page.locator(".st-key-step-head-Right button").click()
-    second = wait_for_maps(page, COMPARED, "L1 H3")
-    assert second[0] != first[0]
+    second = wait_for_maps(page, "L1 H3")
+    page.get_by_role("radio", name="Kernels", exact=True).click()
     click_target(page, "[class*='st-key-chart-compare-kernels-pre']", [3, 0])
-    third = wait_for_maps(page, COMPARED, "L3 H0")
+    third = wait_for_maps(page, "L3 H0")
     assert len({first[0], second[0], third[0]}) == 3
-    click(page, *at(page, f"{COMPARED} [class*='st-key-chart-compare-A-B']", 5, 12))
+    page.mouse.click(*page.evaluate(WHERE, [12, 5, 2]))
     expect(page).to_have_url(re.compile("l=3&h=0.*q=12&k=5"))
-    wait_for_maps(page, COMPARED, "L3 H0")
+    wait_for_maps(page, "L3 H0")
+    assert page.evaluate(CHOSEN) == [12, 5] and page.evaluate(CELLS) == third  # as in the maps above
+    expect(page.locator(f"{MAP} .mta-map")).to_have_attribute("aria-label", re.compile("query.*12.*key.*5"))
     other = follow(visit, page)
-    assert wait_for_maps(other, COMPARED, "L3 H0") == third
-    assert other.evaluate(DATA) == page.evaluate(DATA)
+    assert wait_for_maps(other, "L3 H0") == third
+    assert other.evaluate(CHOSEN) == [12, 5] and other.evaluate(DATA) == page.evaluate(DATA)
+
+
+def test_prompts_of_other_lengths_are_compared_while_they_agree_and_no_cell_beyond_is_chosen(visit):
+    longer = quote_plus(PROMPT[:-1] + " and slept")
+    page = visit(f"/compare?ck=tiny-mta&mode=two+prompts&b+prompt={longer}&l=1&h=2&s=kq&q=9&k=3&{ASKED}")
+    assert len(wait_for_maps(page, "L1 H2")) == 3
+    said = page.locator(f"{COMPARED} .mta-value:visible")
+    for panel, words in (
+        (0, "masked: no token 28 here"),
+        (1, 'from " " to "t"'),
+        (2, "masked: the tokens differ"),
+    ):
+        page.mouse.move(*page.evaluate(WHERE, [28, 3, panel]))
+        expect(said.nth(panel)).to_contain_text(words)
+    page.mouse.click(*page.evaluate(WHERE, [28, 3, 1]))
+    page.mouse.click(*page.evaluate(WHERE, [8, 4, 1]))
+    expect(page).to_have_url(re.compile("q=8&k=4"))

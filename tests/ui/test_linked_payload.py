@@ -102,6 +102,21 @@ def test_maps_beside_one_another_have_their_own_colours_limits_and_masks():
     assert "after key-query conv" in header["title"]
 
 
+def test_a_smaller_map_of_another_prompt_is_filled_up_with_masked_cells():
+    own, other = tokens(["a", "b"]), tokens(["a", "x", "y"])
+    beside = Panel("B", shown([[5.0, 9, 9], [6.0, 7.0, 9], [1.0, 2.0, 3.0]]), 9.0, other)
+    both = replace(
+        linked([[1.0]], own.pieces), panels=(Panel("A", shown([[1.0, 9], [2.0, 3.0]]), 9.0), beside)
+    )
+    header, _, cells, masks = decoded(payload(both))
+    assert header["shape"] == [3, 3] and header["triangle"] and header["tokens"] == 2
+    assert [part.tolist() for part in cells] == [[1, 2, 3, 0, 0, 0], [5, 6, 7, 1, 2, 3]]
+    assert masks[0].tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1] and not len(masks[1])
+    assert [panel["pieces"] for panel in header["panels"]] == [None, list(other.pieces)]
+    same = replace(both, tokens=other)
+    assert decoded(payload(same))[0]["panels"][1]["pieces"] is None
+
+
 def test_a_kernel_is_sent_with_its_offsets_and_what_is_beyond_its_limit():
     taps = torch.tensor([[0.5, -0.25, float("nan")], [0.0, 1.0, 0.125]])
     kernel = KernelPanel(taps, -1, -1, 0.5, "L1 H2 pre")

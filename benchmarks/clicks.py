@@ -86,8 +86,9 @@ GO = """name => new Promise(done => {
         : requestAnimationFrame(look);
     look();
 })"""
-COMPARED = """() => [...document.querySelectorAll('[class*="st-key-chart-compare"]')]
-    .filter(chart => chart.querySelector('.main-svg')).length >= 3"""
+COMPARED = """() => document.querySelector('.st-key-view .mta-maps')?.mtaView?.plots?.length === 3
+    || [...document.querySelectorAll('[class*="st-key-chart-compare"]')]
+        .filter(chart => chart.querySelector('.main-svg')).length >= 3"""  # of older versions
 SENT: dict[Page, list[int]] = {}  # bytes of each message that came
 RESTING = "document.querySelector('[data-testid=\"stApp\"]').dataset.testScriptState === 'notRunning'"
 

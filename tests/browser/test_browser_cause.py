@@ -12,6 +12,7 @@ pytestmark = pytest.mark.browser
 
 ASKED = f"p={quote_plus(PROMPT)}"
 COMPARED = ".st-key-view .mta-maps"
+KERNELS = "[class*='st-key-chart-compare-kernels-pre']"
 DATA = "() => JSON.stringify([...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.data))"
 # Of the three maps beside each other: their cells, and the cell that is chosen in them.
 CELLS = f"() => document.querySelector('{COMPARED}').mtaView.store.panels.map(panel => String(panel.values))"
@@ -105,7 +106,9 @@ def test_two_models_are_compared_head_by_head(visit):
     page.locator(".st-key-step-head-Right button").click()
     second = wait_for_maps(page, "L1 H3")
     page.get_by_role("radio", name="Kernels", exact=True).click()
-    click_target(page, "[class*='st-key-chart-compare-kernels-pre']", [3, 0])
+    page.wait_for_selector(f"{KERNELS} .main-svg")
+    settle(page)
+    click_target(page, KERNELS, [3, 0])
     third = wait_for_maps(page, "L3 H0")
     assert len({first[0], second[0], third[0]}) == 3
     page.mouse.click(*page.evaluate(WHERE, [12, 5, 2]))
@@ -123,13 +126,10 @@ def test_prompts_of_other_lengths_are_compared_while_they_agree_and_no_cell_beyo
     page = visit(f"/compare?ck=tiny-mta&mode=two+prompts&b+prompt={longer}&l=1&h=2&s=kq&q=9&k=3&{ASKED}")
     assert len(wait_for_maps(page, "L1 H2")) == 3
     said = page.locator(f"{COMPARED} .mta-value:visible")
-    for panel, words in (
-        (0, "masked: no token 28 here"),
-        (1, 'from " " to "t"'),
-        (2, "masked: the tokens differ"),
-    ):
-        page.mouse.move(*page.evaluate(WHERE, [28, 3, panel]))
+    page.mouse.move(*page.evaluate(WHERE, [28, 3, 0]))
+    for panel, words in enumerate(("masked: no token 28 here", "rank ", "masked: the tokens differ")):
         expect(said.nth(panel)).to_contain_text(words)
+    assert re.search("from .*s.* to .*e", said.nth(1).inner_text())  # as B has it
     page.mouse.click(*page.evaluate(WHERE, [28, 3, 1]))
     page.mouse.click(*page.evaluate(WHERE, [8, 4, 1]))
     expect(page).to_have_url(re.compile("q=8&k=4"))

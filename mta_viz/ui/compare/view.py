@@ -192,7 +192,7 @@ def _draw_linked(page: Page, both: Compared, maps: dict[Which, ComparedMaps]) ->
     tokens, spans = page.trace.tokens, maps["a"].spans
     draw_beside(Linked(f"{VIEW}.beside", run, panels, tokens, page.numbering, spans))
     with st.container(horizontal=True, vertical_alignment="center"):
-        caption(f"{made['a'].words} {made['difference'].words if 'difference' in made else ''}")
+        caption(" ".join(shown.words for shown in [*made.values()][:0:-1]))  # the difference first
         for side, spec in maps.items():
             save_button(keep(both.source, spec), f"Save {SIDES[side]}")
 

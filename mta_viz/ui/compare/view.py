@@ -159,10 +159,12 @@ def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
     if beside is not selected.stage:
         words = f"B's layer has no “{selected.stage.value.long}”: what would enter it, “{beside.value.long}”"
         caption(f"{words}, leaves it as it is.")
+    at = "" if partner == place else f" {head_name(*partner, page.numbering)}"
+    headings = f"A: {both.names[0]}", f"B: {both.names[1]}{at}", "A − B"
     cell, look = (selected.query, selected.key), (spans_of(page), page.first_token)
     maps = {
-        side: ComparedMaps(*place, selected.stage.value.key, side, *cell, *look, other=partner)
-        for side in SIDES
+        heading: ComparedMaps(*place, selected.stage.value.key, side, *cell, *look, other=partner)
+        for side, heading in zip(SIDES, headings, strict=True)
         if side != "difference" or shared.n
     }
     longest = max(len(page.trace.tokens), len(both.source.other.trace.tokens))
@@ -171,40 +173,29 @@ def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
         st.info("No difference: from the first token on the prompts differ.")
 
 
-def _headings(page: Page, both: Compared, maps: dict[Which, ComparedMaps]) -> dict[Which, str]:
-    (a, b), own, other = both.names, maps["a"].place, maps["a"].other
-    at = "" if other in (None, own) else f" {head_name(*other, page.numbering)}"
-    return {"a": f"A: {a}", "b": f"B: {b}{at}", "difference": "A − B"}
-
-
-def _draw_linked(page: Page, both: Compared, maps: dict[Which, ComparedMaps]) -> None:
+def _draw_linked(page: Page, both: Compared, maps: dict[str, ComparedMaps]) -> None:
     """Every cell, linked to the text and to the maps above."""
-    made, headings = (
-        {side: spec.exact(both.source) for side, spec in maps.items()},
-        _headings(page, both, maps),
-    )
-    of_b = both.source.other.trace.tokens
-    panels = tuple(
-        Panel(headings[side], shown.map, shown.limit, of_b if side == "b" else None)
-        for side, shown in made.items()
-    )
-    run = plan.key_of(both.key, *(spec.other for spec in maps.values()))
-    tokens, spans = page.trace.tokens, maps["a"].spans
-    draw_beside(Linked(f"{VIEW}.beside", run, panels, tokens, page.numbering, spans))
+    panels, words = [], list[str]()
+    for heading, spec in maps.items():
+        made, of_b = spec.exact(both.source), both.source.other.trace.tokens
+        panels.append(Panel(heading, made.map, made.limit, of_b if spec.side == "b" else None))
+        words.insert(0, made.words)  # the difference first
+    run = plan.key_of(both.key, spec.other)
+    tokens = page.trace.tokens
+    draw_beside(Linked(f"{VIEW}.beside", run, tuple(panels), tokens, page.numbering, spec.spans))
     with st.container(horizontal=True, vertical_alignment="center"):
-        caption(" ".join(shown.words for shown in [*made.values()][:0:-1]))  # the difference first
-        for side, spec in maps.items():
-            save_button(keep(both.source, spec), f"Save {SIDES[side]}")
+        caption(" ".join(dict.fromkeys(words)))
+        for spec in maps.values():
+            save_button(keep(both.source, spec), f"Save {SIDES[spec.side]}")
 
 
-def _draw_blocks(page: Page, both: Compared, maps: dict[Which, ComparedMaps]) -> None:
+def _draw_blocks(page: Page, both: Compared, maps: dict[str, ComparedMaps]) -> None:
     """Too long to be sent cell by cell."""
-    headings = _headings(page, both, maps)
     with st.container(key="beside-compared"):
-        for side, spec in maps.items():
+        for heading, spec in maps.items():
             with st.container():
-                st.text(headings[side])
-                widget = f"compare.{SIDES[side]}.{plan.key_of(both.key, spec, page.numbering)}"
+                st.text(heading)
+                widget = f"compare.{SIDES[spec.side]}.{plan.key_of(both.key, spec, page.numbering)}"
                 show(both.source, spec, widget=widget, square=True)
 
 

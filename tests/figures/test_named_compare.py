@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import mta_viz
+from mta_viz.analysis.attention.maps import exact_map
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.cause.answers import rerun
 from mta_viz.analysis.compare.comparing import compare_runs, identity_plan
@@ -18,8 +19,10 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.provenance import from_text, make_again, provenance_of
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source
+from mta_viz.figures.beside import ComparedMaps
 from mta_viz.figures.compare import side_names
 from mta_viz.model.interventions import KernelToIdentity, PatchHead
+from mta_viz.model.stages import Stage
 from mta_viz.run.trace import Trace
 from tests.figures.checked import assert_plotly_takes_it
 from tests.tiny_models import config, random_weights, write_models
@@ -84,6 +87,20 @@ def test_a_and_b_share_a_scale_and_a_stage_b_lacks_is_the_one_before(a, models):
     assert made["b"].result.map.stage.value.key == "raw" and (made["b"].result.map.layer, 0) == (0, 0)
     difference = figure("compared-map", a, beside=b, **MAP, side="difference", other=(0, 3)).result.map
     assert torch.allclose(difference.values, made["a"].result.map.values - made["b"].result.map.values)
+
+
+def test_every_cell_of_a_long_prompt_is_there_on_the_scale_of_its_blocks(a):
+    text, shown = FACTS * 4, {}
+    first, second = (mta_viz.capture(a.model, words) for words in (text, f"{text} Then."))
+    source = both(first, second)
+    for side in ("a", "b", "difference"):
+        made = ComparedMaps(**MAP, side=side)
+        blocks, shown[side] = made.result(source), made.exact(source)
+        assert blocks.map.block > 1 == shown[side].map.block and shown[side].limit == blocks.limit
+    own, other = (exact_map(run, 1, Stage.KQ, 2).values for run in (first, second))
+    assert torch.equal(shown["a"].map.values, own) and torch.equal(shown["b"].map.values, other)
+    n = len(first.tokens)
+    assert torch.allclose(shown["difference"].map.values, own - other[:n, :n], atol=1e-5)
 
 
 def test_prompts_that_differ_are_hatched_and_what_is_equal_is_said(a):

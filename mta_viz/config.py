@@ -30,6 +30,7 @@ PadKey = Literal["both", "left", "right"]
 Gate = Literal["1d", "dd"]
 Variant = Literal["transformer", "talking_heads", "mta", "differential"]
 DTYPES = ("float32", "bfloat16", "float16")  # what a model can compute in, by torch's names
+LARGEST_KERNEL = 63  # queries or keys, of one that is put into a model; a file's own may be larger
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ def _mta_problems(config: ModelConfig) -> list[str]:
     if mta.pad_key not in ("both", "left", "right"):
         problems.append(f"pad_key is {mta.pad_key!r}; expected 'both', 'left' or 'right'")
     for name in ("pre_kernel", "post_kernel"):
-        problems += _kernel_problems(name, getattr(mta, name), mta.pad_key)
+        problems += kernel_problems(name, getattr(mta, name), mta.pad_key)
     group = mta.head_post_group
     whole = _is_size(group) and _is_size(config.n_heads)
     if group is not None and not (whole and config.n_heads % group == 0):
@@ -235,11 +236,16 @@ def _differential_problems(config: ModelConfig) -> list[str]:
     return problems
 
 
-def _kernel_problems(name: str, size: tuple[int, int] | None, pad_key: str) -> list[str]:
+def kernel_problems(
+    name: str, size: tuple[int, ...] | None, pad_key: str, most: int | None = None
+) -> list[str]:
+    """What is wrong with the size of a kernel, which has at most `most` queries and keys; nothing for none."""
     if size is None:
         return []
     if len(size) != 2 or not all(map(_is_size, size)):
         return [f"{name} is {size}; expected two whole numbers of at least 1"]
     if pad_key == "both" and size[1] % 2 == 0:
         return [f"{name} has an even key size {size[1]}; pad_key 'both' needs an odd one"]
+    if most is not None and max(size) > most:
+        return [f"{name} is {size[0]} x {size[1]}; expected at most {most} queries and {most} keys"]
     return []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import mta_viz
 from mta_viz.checkpoint import door
 from mta_viz.cli.output import ProgressLine, note
-from mta_viz.config import DTYPES, ModelConfig
+from mta_viz.config import DTYPES, LARGEST_KERNEL, ModelConfig
 from mta_viz.errors import CheckpointError, PromptError, TokenizerError, TooLongError
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
@@ -360,9 +360,11 @@ def kernel_size(text: str) -> tuple[int, int] | None:
     c_q, _, c_k = text.lower().partition("x")
     if text == "none":
         return None
-    if not (c_q.isdecimal() and c_k.isdecimal()):
-        raise ArgumentTypeError(f"{text!r} is no kernel size; write 6x11 for 6 queries and 11 keys, or none")
-    return int(c_q), int(c_k)
+    sizes = [int(size) if size.isdecimal() else 0 for size in (c_q, c_k)]
+    if not all(1 <= size <= LARGEST_KERNEL for size in sizes):
+        about = f"write 6x11 for 6 queries and 11 keys, each 1 to {LARGEST_KERNEL}, or none"
+        raise ArgumentTypeError(f"{text!r} is no kernel size; {about}")
+    return sizes[0], sizes[1]
 
 
 def layers_or_all(text: str) -> tuple[int, ...] | None:

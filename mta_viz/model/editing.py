@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.config import Gate, ModelConfig, MTAOptions, PadKey
+from mta_viz.config import LARGEST_KERNEL, Gate, ModelConfig, MTAOptions, PadKey, kernel_problems
 from mta_viz.errors import ConfigError
 from mta_viz.model import interventions
 from mta_viz.model.attention import Attention, identities
@@ -215,6 +215,8 @@ def _model_problems(model: HookedMTA, group_norm: bool, gate: Gate | None) -> li
 def _option_problems(config: ModelConfig, options: MTAOptions, layers: Sequence[int]) -> list[str]:
     problems, kernels = [], options.pre_kernel or options.post_kernel
     wrong = [layer for layer in layers if type(layer) is not int or not 0 <= layer < config.n_layers]
+    for name in ("pre_kernel", "post_kernel"):
+        problems += kernel_problems(name, getattr(options, name), options.pad_key, LARGEST_KERNEL)
     if wrong:
         named = ", ".join(map(repr, wrong))
         problems.append(f"there is no layer {named}; the model has layers 0 to {config.n_layers - 1}")
@@ -228,8 +230,8 @@ def _option_problems(config: ModelConfig, options: MTAOptions, layers: Sequence[
 
 def _config(config: ModelConfig, options: MTAOptions, problems: list[str]) -> ModelConfig:
     """The model's with these options. Raises ConfigError with its problems after those already known."""
-    if problems and options.mta_layers is not None:  # wrong layers are named already
-        options = replace(options, mta_layers=())
+    if problems:  # wrong layers and kernels are named already
+        options = replace(options, pre_kernel=None, post_kernel=None, mta_layers=None)
     try:
         made = replace(config, mta=options)
     except ConfigError as error:

@@ -127,10 +127,10 @@ class FinetuneRecipe(Recipe):
         tokenizer = check_vocabulary(base, base.tokenizer)
         text = read_text(Path(config.corpus) if config.corpus else None, config.evaluation_tokens)
         task = read_named(config.task)
-        samples = tuple(held_out_samples(config, tokenizer, task))
         batches = FinetuneBatches(config, tokenizer, text, task)
+        check_memory(base, config, batches.longest())  # before prompts of any length are made
         batches.check()
-        check_memory(base, config, batches.longest())
+        samples = tuple(held_out_samples(config, tokenizer, task))
         return cls(config, checkpoint, base, text, task, samples, tell)
 
     def under(self, config: FinetuneConfig) -> "FinetuneRecipe":
@@ -156,7 +156,7 @@ class FinetuneRecipe(Recipe):
 
     def start(self, device: torch.device) -> HookedMTA:
         """The base with kernels at the identity, what is trained in float32 and with memory of its own."""
-        self.tell(f"measuring the base: {len(self.samples)} samples, {len(self.text.held_out)} texts")
+        self.tell(f"measuring the base: {len(self.samples)} samples, {len(self.text.held_out)} kinds of text")
         self.tell(base_words(self.before))
         return trainable(with_mta(self.base, self.config), self.config)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mta_viz.checkpoint import door
-from mta_viz.config import DTYPES
+from mta_viz.config import DTYPES, LARGEST_KERNEL, kernel_problems
 from mta_viz.errors import ConfigError
 from mta_viz.tasks.needles import MAX_SIDE
 from mta_viz.training.settings import RunSettings
@@ -47,6 +47,15 @@ class FinetuneConfig(RunSettings):
         "batch_size": 1,
         "text_rows": 1,
         "evaluation_tokens": 2,
+        "names": 1,
+        "cities": 1,
+    }
+    most: ClassVar[dict[str, int]] = RunSettings.most | {
+        "learning_rate": 1,  # a tap of an identity is 1 at most
+        "names": MAX_SIDE,
+        "cities": MAX_SIDE,
+        "made_up_cities": 10_000,
+        "evaluation_tokens": 1_000_000,
     }
 
     base: str
@@ -95,20 +104,11 @@ class FinetuneConfig(RunSettings):
         problems = []
         if not self.layers and self.train != "all":
             problems.append("no layers are named; name those that get kernels, such as 2, 6, 10")
-        if len(self.kernel) != 2:
-            problems.append(f"kernel is {list(self.kernel)}; expected two sizes, of query and key")
-        elif max(self.kernel) > self.piece_length:
-            size = " x ".join(map(str, self.kernel))
-            problems.append(
-                f"kernel is {size}; expected at most {self.piece_length}, the tokens of a piece of text"
-            )
-        if self.learning_rate > 1:  # a tap of an identity is 1 at most
-            problems.append(f"learning_rate is {self.learning_rate}; expected at most 1")
-        for name in ("names", "cities"):
-            if not 1 <= getattr(self, name) <= MAX_SIDE:
-                problems.append(f"{name} is {getattr(self, name)}; expected 1 to {MAX_SIDE}")
         if not self.lengths or min(self.lengths) < 1:
             problems.append(f"lengths is {list(self.lengths)}; expected numbers of tokens")
+        else:  # a kernel no longer than a piece of text
+            most = min(LARGEST_KERNEL, self.piece_length)
+            problems += kernel_problems("kernel", self.kernel, "both", most)
         for name in ("norm_rate", "matrix_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 problems.append(f"{name} is {getattr(self, name)}; expected a positive, finite number")

@@ -94,18 +94,25 @@ class RunSettings(TrainerSettings):
     """A run of any recipe: the trainer's settings, the seed of data and weights, and how it is evaluated."""
 
     least: ClassVar[dict[str, int]] = TrainerSettings.least | {"evaluation_samples": 1}
+    most: ClassVar[dict[str, int]] = {"evaluation_samples": 100_000}
 
     seed: int = 0
     evaluation_samples: int = 1000
     evaluation_seed: int = 0
 
     def problems(self) -> list[str]:
-        """Those of the trainer, and of the seeds."""
-        return super().problems() + [
+        """Those of the trainer, of the seeds, and what is too much."""
+        problems = [
+            f"{name} is {getattr(self, name)}; expected at most {high:,}"
+            for name, high in self.most.items()
+            if getattr(self, name) > high
+        ]
+        problems += [
             f"{name} is {getattr(self, name)}; expected a whole number of at most 64 bits"
             for name in ("seed", "evaluation_seed")  # torch's generators take no more
             if not -(2**63) <= getattr(self, name) < 2**64
         ]
+        return super().problems() + problems
 
     def command(self, device: str) -> str:
         """The command that repeats the run."""

@@ -140,6 +140,8 @@ def test_kernels_can_learn_from_the_identity(case):
         ([], {}, ["no layer is named"]),
         ([0], {"kernel": (6, 10)}, ["even key size 10"]),
         ([0], {"kernel": (0, 3)}, ["two whole numbers of at least 1"]),
+        ([0], {"kernel": (600, 601)}, ["600 x 601; expected at most 63 queries"]),
+        ([0], {"post": (1, 10**30 + 1)}, ["expected at most 63 queries and 63 keys"]),
         ([0], {"kernel": None}, ["nothing to insert"]),
         ([0], {"head_post": 3}, ["group size 3 does not divide n_heads 4"]),
         ([7], {"kernel": (6, 10), "post": (2, 4)}, ["no layer 7", "size 10", "size 4"]),

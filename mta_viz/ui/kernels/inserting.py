@@ -14,7 +14,7 @@ import streamlit as st
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER
-from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.config import LARGEST_KERNEL, ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError
 from mta_viz.model.editing import insert_mta
 from mta_viz.printed import printable
@@ -34,7 +34,6 @@ FEW_LAYERS = 2
 LAYERS = Setting[Any]("train_layers", [])
 QUERIES, KEYS = Setting("train_queries", SIZE[0]), Setting("train_keys", SIZE[1])
 TRAINING = Setting("training", "", private=True)
-LARGEST_SIZE = 63
 MOST_NUMBERED = 1000
 NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
 
@@ -101,7 +100,7 @@ def _draw_wanted(config: ModelConfig, numbering: int) -> Wanted:
     layers, usual = range(config.n_layers), usual_layers(config)
     chosen = st.multiselect("Layers with kernels", layers, usual, key="insert.layers", **look)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        look = {"min_value": 1, "max_value": LARGEST_SIZE, "width": 130}
+        look = {"min_value": 1, "max_value": LARGEST_KERNEL, "width": 130}
         c_q = st.number_input("Queries", value=SIZE[0], key="insert.queries", **look)
         look |= {"step": 2, "help": "An odd number: as many keys on either side."}
         c_k = st.number_input("Keys", value=SIZE[1], key="insert.keys", **look)

@@ -9,7 +9,7 @@ import streamlit as st
 import torch
 
 from mta_viz.checkpoint.types import parameter_count
-from mta_viz.config import ModelConfig
+from mta_viz.config import LARGEST_KERNEL, ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.model.editing import insert_mta
 from mta_viz.printed import printable, size_text
@@ -20,7 +20,6 @@ from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import HELD_OUT, NeedleTask, PairsTask
 from mta_viz.ui.kernels.inserting import (
     KEYS,
-    LARGEST_SIZE,
     LAYERS,
     QUERIES,
     check_name,
@@ -155,9 +154,9 @@ def _draw_more(page: Page) -> dict[str, Any]:
     tied: dict[str, Any] = LAYERS.widget(layers, default=usual, words=words)
     chosen = st.multiselect("Layers with kernels", layers, format_func=words, **tied)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        c_q = number("Queries", QUERIES, (1, LARGEST_SIZE), width=120)
+        c_q = number("Queries", QUERIES, (1, LARGEST_KERNEL), width=120)
         c_k = number(
-            "Keys", KEYS, (1, LARGEST_SIZE), width=120, help="An odd number: as many on either side."
+            "Keys", KEYS, (1, LARGEST_KERNEL), width=120, help="An odd number: as many on either side."
         )
         train = menu("Trained", TRAINED, WHAT, width=230)
         seed = number("Seed", SEED, (0, 2**31), width=120, help="Of the data and its order.")

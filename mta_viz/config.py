@@ -239,7 +239,7 @@ def _differential_problems(config: ModelConfig) -> list[str]:
 def kernel_problems(
     name: str, size: tuple[int, ...] | None, pad_key: str, most: int | None = None
 ) -> list[str]:
-    """What is wrong with the size of a kernel, which has at most `most` queries and keys; nothing for none."""
+    """What is wrong with the size of a kernel, with at most `most` queries and keys; nothing for none."""
     if size is None:
         return []
     if len(size) != 2 or not all(map(_is_size, size)):

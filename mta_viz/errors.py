@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from mta_viz import printed
 
 FEW_FILES = "too few files may be open at a time; raise the limit: ulimit -n 256"
+NO_MEMORY = "no memory is left; end other programs, raise the limit (ulimit -v), or take a smaller model"
 MOST_LISTED = 20  # problems of one kind that are told one by one
 
 
@@ -102,3 +103,9 @@ def first_problems(problems: Sequence[str], what: str) -> list[str]:
     if rest <= 0:
         return list(problems)
     return [*problems[:MOST_LISTED], f"and {rest:,} more {what}"]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device, or this machine, had no memory left: torch says so in words."""
+    kind, words = type(error).__name__, str(error).lower()
+    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in words

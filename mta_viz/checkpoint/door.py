@@ -13,7 +13,7 @@ from io import BufferedReader, BytesIO
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.errors import FileError
+from mta_viz.errors import FileError, is_out_of_memory
 from mta_viz.printed import printable, size_text
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def open_tensors(path: Path, names: int = TENSOR_NAMES) -> Iterator[Any]:
         reason = f"lists its tensors in {size_text(header)}, more than {size_text(names)}"
         raise _problem(path, reason, "give another")
     try:
-        with safe_open(path, framework="pt") as tensors:
+        with _mapped(path, 2 * there), safe_open(path, framework="pt") as tensors:  # by Rust and by torch
             yield tensors
     except OSError as error:
         raise _unreadable(path, error) from error
@@ -195,7 +195,33 @@ def load_torch(file: Path | bytes, device: "str | torch.device" = "cpu") -> Any:
     with opened(file) as content:
         mapped = check_torch_file(content)
         source: Any = file if mapped else content  # torch maps by name only
-        return torch.load(source, map_location=device, weights_only=True, mmap=mapped)
+        with _mapped(file, os.fstat(content.fileno()).st_size):
+            return torch.load(source, map_location=device, weights_only=True, mmap=mapped)
+
+
+def memory_left() -> int | None:
+    """Bytes that this process may still take where it is limited (`ulimit -v`); None without a limit."""
+    with suppress(ImportError, OSError):  # not Linux
+        import resource
+
+        most, pages = resource.getrlimit(resource.RLIMIT_AS)[0], Path("/proc/self/statm").read_text()
+        left = max(most - int(pages.split()[0]) * resource.getpagesize(), 0)
+        return None if most == resource.RLIM_INFINITY else left
+    return None
+
+
+@contextmanager
+def _mapped(path: Path, n_bytes: int) -> Iterator[None]:
+    """FileError where there is no memory for the file, which takes `n_bytes` to open."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        left = memory_left()
+        limit = "" if left is None else f", and this process may take {size_text(left)} more (ulimit -v)"
+        remedy = "raise that limit, or end other programs"
+        raise _problem(path, f"takes {size_text(n_bytes)} of memory to open{limit}", remedy) from error
 
 
 def inside(folder: Path, written: str) -> Path:

@@ -16,7 +16,7 @@ from typing import NoReturn
 from mta_viz import printed
 from mta_viz.cli.kept import forget_parts
 from mta_viz.cli.output import check_output, json_text, note
-from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.errors import NO_MEMORY, MtaVizError, PromptError, is_out_of_memory
 from mta_viz.writing import write
 
 COMMANDS = (
@@ -65,6 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return _fail(NO_MEMORY)
     except BrokenPipeError:  # nobody reads on
         return BROKEN_PIPE
     except OSError as error:

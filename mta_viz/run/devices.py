@@ -17,6 +17,7 @@ from typing import Literal, get_args
 
 import torch
 
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.types import Checkpoint, Conversion
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
@@ -167,16 +168,17 @@ def _check_memory(device: torch.device, dtype: torch.dtype, n_values: int) -> No
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Of the memory of a device; None where the system does not tell."""
+    """Of the memory of a device, and of what this process may take; None where the system does not tell."""
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's own, unused
         return torch.cuda.mem_get_info(device)[0] + kept
     try:
         text = MEMORY.read_text()
     except OSError:  # not Linux
-        return None
+        text = ""
     available = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.M)
-    return None if available is None else 1024 * int(available[1])
+    there = (available and 1024 * int(available[1]), door.memory_left())
+    return min((n_bytes for n_bytes in there if n_bytes is not None), default=None)
 
 
 def resident_bytes(process: int) -> int | None:
@@ -193,11 +195,6 @@ def run_seconds() -> float:
     """The most seconds that a run may be expected to take: `MTA_VIZ_RUN_SECONDS`, else `RUN_SECONDS`."""
     given = os.environ.get("MTA_VIZ_RUN_SECONDS", "")
     return float(given) if given.isdecimal() else RUN_SECONDS
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device, or this machine, had no memory left."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 @cache

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz.checkpoint.relatives import read_model
-from mta_viz.errors import MemoryFullError, MtaVizError, PromptError, TooLongError
+from mta_viz.errors import MemoryFullError, MtaVizError, PromptError, TooLongError, is_out_of_memory
 from mta_viz.model.attention import Attention, QueryKeyValue, smaller_slabs
 from mta_viz.model.backends import Backend
 from mta_viz.model.editing import Sources, edited
@@ -36,7 +36,6 @@ from mta_viz.run.devices import (
     free_bytes,
     hooks_bytes,
     in_turns,
-    is_out_of_memory,
     multiply_adds,
     run_seconds,
     set_threads,

@@ -3,9 +3,11 @@
 import ast
 import json
 import os
+import resource
 import struct
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -215,3 +217,36 @@ def test_a_planted_opening_is_found(tmp_path: Path, line: str):
     (tmp_path / "mta_viz").mkdir()
     (tmp_path / "mta_viz" / "planted.py").write_text(f"{line}\nplain(path)\n")
     assert len(list(opened_directly(tmp_path))) == 1
+
+
+@contextmanager
+def little_memory(n_bytes: int) -> Iterator[None]:
+    """As under `ulimit -v`: this process may take so many bytes more."""
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (taken + n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_a_file_that_no_memory_is_left_for_is_told_with_numbers(tmp_path: Path):
+    header = json.dumps({"w": {"dtype": "U8", "shape": [2**30], "data_offsets": [0, 2**30]}}).encode()
+    file = tmp_path / "w.safetensors"
+    with file.open("wb") as written:
+        written.write(struct.pack("<Q", len(header)) + header)
+        written.truncate(8 + len(header) + 2**30)
+    torch.save({"w": torch.zeros(2**27, dtype=torch.uint8)}, tmp_path / "w.pth")
+    mapped = r"takes 2\.1 GB of memory to open, and this process may take .* more \(ulimit -v\)"
+    for room in (2**28, 2**30 + 2**28):  # neither of its two maps, and one of them
+        with little_memory(room), pytest.raises(FileError, match=mapped), door.open_tensors(file):
+            pass
+    with little_memory(2**26), pytest.raises(FileError, match=r"w.pth takes 134\.2 MB of memory to open"):
+        door.load_torch(tmp_path / "w.pth")
+
+
+def test_memory_is_what_the_process_may_take(tmp_path: Path):
+    assert door.memory_left() is None
+    with little_memory(2**28):
+        assert 2**27 < door.memory_left() <= 2**28

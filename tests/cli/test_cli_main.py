@@ -94,6 +94,15 @@ def test_a_fault_of_the_program_is_not_disguised(run, monkeypatch):
         run("info", "x")
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_memory_that_runs_out_is_one_line(run, monkeypatch, error):
+    def fail(arguments: Namespace) -> dict:
+        raise error
+
+    _command(monkeypatch, fail)
+    assert_refused(run("info", "x"), "no memory is left; end other programs")
+
+
 def test_interruption_ends_with_130_and_no_traceback(run, monkeypatch):
     def interrupt(arguments: Namespace) -> dict:
         raise KeyboardInterrupt

@@ -23,6 +23,10 @@ def test_free_memory_is_what_the_system_says(tmp_path, monkeypatch):
     assert devices.free_bytes(CPU) == 3 * 1024
     monkeypatch.setattr(devices, "MEMORY", tmp_path / "none")
     assert devices.free_bytes(CPU) is None
+    monkeypatch.setattr(devices.door, "memory_left", lambda: 512)
+    assert devices.free_bytes(CPU) == 512
+    monkeypatch.setattr(devices, "MEMORY", memory(tmp_path, 3))
+    assert devices.free_bytes(CPU) == 512
 
 
 def test_the_dtype_to_compute_in_is_counted(tmp_path, monkeypatch):

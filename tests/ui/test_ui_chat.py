@@ -64,3 +64,33 @@ def test_a_template_that_fails_leaves_the_message(chatting):
     app = switch(chatting("{{ raise_exception('no user here') }}"), True)
     assert "no user here; give the prompt as it is" in said(app)
     assert box_of(app) == "the 12" and not borrowed(app.toggle, "chat").value
+
+
+def test_what_was_typed_and_not_run_is_there_after_a_reload(chatting):
+    app = chatting(MARKED)
+    run_until(app, "5 tokens")
+    fine(switch(app, True))
+    borrowed(app.text_area, "prompt").set_value("<|start|>the the 12<|end|>!").run()
+    address = view_of(app)
+    assert address["p"] == "the 12" and address["message"] == "the 12"
+    app = app_at(**address).run()
+    run_until(app, "5 tokens")  # the run that was shown
+    assert box_of(app) == address["typed"] == "<|start|>the the 12<|end|>!"
+    assert borrowed(app.toggle, "chat").value
+    fine(switch(app, False))
+    assert box_of(app) == "the 12" and not {"typed", "message"} & view_of(app).keys()
+    assert "could not be restored" not in said(app)
+
+
+def test_a_text_that_was_typed_and_not_run_is_there_without_a_template(chatting):
+    app = chatting(None)
+    run_until(app, "5 tokens")
+    long = "the 12 " * 300
+    borrowed(app.text_area, "prompt").set_value(long).run()
+    address = view_of(app)
+    assert address["p"] == "the 12" and address["typed"].startswith("kept:")
+    app = app_at(**address).run()
+    run_until(app, "5 tokens")
+    assert box_of(app) == long
+    app.button(key="run").click().run()
+    assert "typed" not in view_of(app)

@@ -38,6 +38,8 @@ DEVICE = Setting("device", "cpu", private=True)
 DTYPE = Setting("dtype", DTYPES[0])
 NUMBERING = Setting("numbering", 0)
 FIRST_TOKEN = Setting("first_token", False)
+# beside the prompt that is shown: what was typed since, and the message that was put into a chat template
+TYPED, MESSAGE = Setting("typed", ""), Setting("message", "")
 FIRST = "needle-mta"  # of those shipped, which stand behind a visitor's own
 FITS = 22  # characters of a checkpoint's line, of which more is cut: all of it stands behind a sign
 THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
@@ -107,10 +109,21 @@ def draw_sidebar() -> Request:
         # one that cannot be run stays in the address, as in its box
         prompt = request.run.prompt if request.run else _boxed_prompt()
         state.session().link.prompt = link.parameters(prompt)
+        _keep_typed(request)
         request.settings = st.expander("Settings", icon=":material/tune:")
         draw_jobs(request.found, request.model)
         request.check = st.container()
     return request
+
+
+def _keep_typed(request: Request) -> None:
+    """Text that was typed and not run is in its box again after a reload, beside the run that is shown."""
+    box, opened = state.part(Box), TYPED.name in state.session().link.settings
+    if opened and (text := TYPED.declare()):
+        box.text, state.part(link.PromptLink).prompt = text, None
+        st.rerun()
+    TYPED.put(box.text or "" if request.run and request.stale and box.kind == "text" else "")
+    TYPED.declare()
 
 
 def _draw_checkpoint(request: Request) -> None:
@@ -246,8 +259,13 @@ def _draw_chat(model: ModelKey, tokenizer: Tokenizer) -> None:
     box, place = state.part(Box), cache.chat_place(model.base or model.path, model.changed)
     if tokenizer.kind != KIND or place is None:
         return
+    opened = MESSAGE.name in state.session().link.settings
+    if message := MESSAGE.declare() if opened else "":
+        box.chat = _chat(tokenizer, place, message)[1]
     chat = box.chat if box.text and box.chat and box.chat.place == place else None
     on = chat is not None and not chat.problem
+    MESSAGE.put(chat.message if chat is not None and on else "")
+    MESSAGE.declare()
     key = state.borrow("chat", on)
     put = state.on_choice(key, partial(_put_chat, tokenizer, place))
     help = (
@@ -263,18 +281,22 @@ def _draw_chat(model: ModelKey, tokenizer: Tokenizer) -> None:
 
 def _put_chat(tokenizer: Tokenizer, place: Path, on: bool) -> None:
     box = state.part(Box)
-    message = box.text or ""
-    if not on:
-        box.text, box.chat = box.chat.message if box.chat else message, None
-        return
+    if on:
+        box.text, box.chat = _chat(tokenizer, place, box.text or "")
+    elif box.chat:
+        box.text, box.chat = box.chat.message, None
+
+
+def _chat(tokenizer: Tokenizer, place: Path, message: str) -> tuple[str, Chat]:
+    """The message in the template, as it is where that fails, and what is to be said of it."""
     try:
-        box.text, ids = chat_text(tokenizer, place, message)
-        begun, note = tokenizer.encode(box.text), ""
-        if begun.ids != ids:
-            note = f"{begun.pieces[0]} stands before it, as before every text; the template leaves it out."
-        box.chat = Chat(message, place, note)
+        text, ids = chat_text(tokenizer, place, message)
+        begun, note = tokenizer.encode(text), ""
     except MtaVizError as error:
-        box.chat = Chat(message, place, problem=str(error))
+        return message, Chat(message, place, problem=str(error))
+    if begun.ids != ids:
+        note = f"{begun.pieces[0]} stands before it, as before every text; the template leaves it out."
+    return text, Chat(message, place, note)
 
 
 def _use_example(text: str) -> None:

@@ -4,6 +4,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from mta_viz.cli.flags import add_task, kernel_size, layer_list, number_list, output_path, positive
@@ -66,7 +67,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     refuse_all([partial(_check_flags, arguments), settings, *run], "The finetuning")
     config = settings()
     try:
-        return finetune(
+        card = finetune(
             config,
             arguments.out,
             device=arguments.device,
@@ -75,6 +76,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
             report=print_progress,
             evaluation_progress=print_evaluation,
         )
+        out, far = quote(str(arguments.out)), card.get("most_changed", {})
+        note(f"to look at it: make app MODELS={out}, or python -m mta_viz kernels {out}")
+        if far:
+            kernel = f'--kernel "L{far["layer"]} H{far["head"]} pre"'
+            note(f"what that kernel does to a prompt: python -m mta_viz ablate {out} {kernel} --prompt TEXT")
+        return card
     except KeyboardInterrupt:
         if (arguments.out / STATE_FILE).is_file():
             kept = f"what was trained is kept in {arguments.out}"

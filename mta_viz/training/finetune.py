@@ -42,6 +42,7 @@ from mta_viz.training.finetune_loss import (
     change_words,
     compared,
     measure,
+    most_changed,
     right_answers,
 )
 from mta_viz.training.finetune_settings import FinetuneConfig
@@ -76,6 +77,7 @@ SHARED = (
     *("evaluation_samples", "evaluation_seed", "evaluation_tokens"),
 )
 KEPT = ("before", "about")
+MEASURED = ("perplexity", "held_out", "most_changed")
 Tell = Callable[[str], None]
 
 
@@ -247,7 +249,7 @@ class FinetuneRecipe(Recipe):
     def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Base and result on the same held-out samples and texts, and the difference."""
         after = measure(model, self.samples, self.text.held_out, progress)
-        numbers = compared(self.before, after)
+        numbers = compared(self.before, after) | most_changed(model)
         self.tell(change_words(numbers))
         return numbers
 
@@ -255,7 +257,15 @@ class FinetuneRecipe(Recipe):
         """The numbers go into the adapter too."""
         if self.config.train == "all":
             return sha256(out)
-        kept = ("steps", "seconds", "hardware", "parameters_trained", "perplexity", "held_out")
+        kept = (
+            "steps",
+            "seconds",
+            "hardware",
+            "parameters_trained",
+            "perplexity",
+            "held_out",
+            "most_changed",
+        )
         self.write_adapter(trained_model(trainer), out, {name: card[name] for name in kept if name in card})
         return sha256(out / ADAPTER)
 

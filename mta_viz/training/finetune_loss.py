@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy, kl_div
 
 from mta_viz.analysis.labs.needle import answer, at_once, check_vocabulary, needle_score
 from mta_viz.analysis.labs.text import text_losses
+from mta_viz.model.attention import identities
 from mta_viz.model.ops import Resid
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import set_threads
@@ -170,6 +171,18 @@ def compared(before: Measured, after: Measured) -> dict[str, Any]:
     return numbers
 
 
+def most_changed(model: HookedMTA) -> dict[str, Any]:
+    """The kernel farthest from the identity, by the norm of what differs, as the table of kernels has it."""
+    found: list[tuple[float, int, int]] = []
+    for layer, block in enumerate(model.blocks):
+        identity = identities(model.config, layer)["kernel_pre"]
+        if identity is not None:
+            far = (block.attn.kernel_pre.detach().cpu().float() - identity).flatten(1).norm(dim=1)
+            found += [(float(distance), layer, head) for head, distance in enumerate(far)]
+    distance, layer, head = max(found, default=(0.0, 0, 0))
+    return {"most_changed": {"layer": layer, "head": head, "distance": distance}} if distance else {}
+
+
 def base_words(measured: Measured) -> str:
     """What the base does."""
     texts = ", ".join(f"{value:.4g} on {name}" for name, value in measured.perplexity.items())
@@ -182,13 +195,17 @@ def change_words(numbers: Mapping[str, Any]) -> str:
     """The numbers of `compared`, in sentences."""
     before, after = (numbers["perplexity"][when] for when in ("before", "after"))
     texts = ", ".join(f"{before[name]:.4g} to {value:.4g} on {name}" for name, value in after.items())
+    texts = f"Perplexity {texts}."
+    if far := numbers.get("most_changed"):
+        name = f"layer {far['layer']}, head {far['head']}"
+        texts += f" The kernel that changed most: {name}, {far['distance']:.2g} from the identity."
     if "held_out" not in numbers:
-        return f"Perplexity {texts}."
+        return texts
     held_out = numbers["held_out"]
     (low, high), (worst, best) = held_out["after"]["interval"], held_out["interval"]
     return (
         f"Right in {held_out['after']['right']} of {held_out['after']['n']} held-out samples: "
         f"{held_out['after']['accuracy']:.1%}, 95 % interval {low:.1%} to {high:.1%}; the base in "
         f"{held_out['before']['right']}. Difference {100 * held_out['difference']:+.1f} points, 95 % "
-        f"interval {100 * worst:+.1f} to {100 * best:+.1f}. Perplexity {texts}."
+        f"interval {100 * worst:+.1f} to {100 * best:+.1f}. {texts}"
     )

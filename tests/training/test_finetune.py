@@ -118,10 +118,23 @@ def test_a_run_leaves_an_adapter_that_opens(base: Path, run: tuple[Path, dict[st
     assert adapter.about.recipe["layers"] == [1]
     assert adapter.about.recipe["base"] == "base"
     assert adapter.about.numbers["held_out"]["after"]["n"] == 5
+    distance, head = (adapter.tensors[KERNEL] - identity_kernel()).flatten(1).norm(dim=1).max(dim=0)
+    most = {"layer": 1, "head": int(head), "distance": float(distance)}
+    assert adapter.about.numbers["most_changed"] == card["most_changed"] == most
+    assert (
+        f"changed most: layer 1, head {head}, {distance:.2g} from the identity"
+        in (out / "README.md").read_text()
+    )
     model, whole = tracing.load(out), trained_on(recipe_of(base), 4)
     ids = torch.arange(30)[None]
     assert torch.equal(tracing.score(model, ids), tracing.score(whole, ids))
     assert not torch.equal(tracing.score(model, ids), tracing.score(tracing.load(base), ids))
+
+
+def identity_kernel() -> torch.Tensor:
+    identity = torch.zeros(2, 2, 3)
+    identity[:, 1, 1] = 1.0
+    return identity
 
 
 def test_the_history_begins_at_the_identity_and_ends_with_the_adapter(run: tuple[Path, Any]) -> None:
@@ -129,9 +142,7 @@ def test_the_history_begins_at_the_identity_and_ends_with_the_adapter(run: tuple
     history = read_history(run[0], adapter.config)
     assert history is not None
     assert history.steps == (0, 1, 2, 3, 4)
-    identity = torch.zeros(2, 2, 3)
-    identity[:, 1, 1] = 1.0
-    assert torch.equal(history.at(0)[KERNEL], identity)
+    assert torch.equal(history.at(0)[KERNEL], identity_kernel())
     assert torch.equal(history.at(4)[KERNEL], adapter.tensors[KERNEL])
 
 

@@ -158,7 +158,8 @@ class FinetuneRecipe(Recipe):
 
     def start(self, device: torch.device) -> HookedMTA:
         """The base with kernels at the identity, what is trained in float32 and with memory of its own."""
-        self.tell(f"measuring the base: {len(self.samples)} samples, {len(self.text.held_out)} kinds of text")
+        samples = f"{len(self.samples)} samples, " if self.samples else ""
+        self.tell(f"measuring the base: {samples}text of {', '.join(self.text.held_out)}")
         self.tell(base_words(self.before))
         return trainable(with_mta(self.base, self.config), self.config)
 

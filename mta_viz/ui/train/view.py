@@ -158,10 +158,11 @@ def _draw_numbers(run: FinetuningRun | None) -> None:
             st.metric("Loss (nats)", f"{last:.3f}", f"{last - first:+.3f}", delta_color="inverse")
         _draw_right(run)
         for name, (before, after) in run.perplexity.items():
-            change = None if after is None else f"{after / before - 1:+.1%}"
+            change = None if after is None else f"{after / before - 1:+z.1%}"
             shown = before if after is None else after
             label = f"Perplexity of {name}" + (", base" if after is None else "")
-            st.metric(plain(label), f"{shown:.4g}", change, delta_color="inverse")
+            colour: Any = "off" if change == "+0.0%" else "inverse"
+            st.metric(plain(label), f"{shown:.4g}", change, delta_color=colour)
 
 
 def _draw_right(run: FinetuningRun) -> None:

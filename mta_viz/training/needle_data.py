@@ -99,13 +99,11 @@ def _read_book(file: Path) -> Book:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         text = data.decode("latin-1")  # never fails; old Project Gutenberg files are Latin-1
-    blocks = re.split(r"\n\s*\n", text.replace("\r\n", "\n"))
+    text = text.replace("\r\n", "\n").strip()
+    blocks = re.split(r"\n\s*\n" if re.search(r"\n\s*\n", text) else r"\n", text)  # else a line is one
     paragraphs = [tuple(split_sentences(block)) for block in blocks if block.strip()]
     if len(paragraphs) < 2:
-        raise MtaVizError(
-            f"{file} holds {len(paragraphs)} paragraphs (an empty line ends one); at least 2 are needed to "
-            "hold one out."
-        )
+        raise MtaVizError(f"{file} holds less than two paragraphs or lines, of which one is held out.")
     # the last paragraphs, which hold about HELD_OUT_SHARE of the characters; at least one
     sizes = [sum(map(len, paragraph)) for paragraph in paragraphs]
     limit = (1 - HELD_OUT_SHARE) * sum(sizes)

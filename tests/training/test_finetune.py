@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.nn.functional import kl_div
 
+from benchmarks.corpus import write_corpus
 from mta_viz.checkpoint.adapter import ADAPTER, read_adapter
 from mta_viz.checkpoint.history import read_history
 from mta_viz.checkpoint.native import write_native
@@ -515,3 +516,20 @@ def test_held_out_samples_are_those_of_the_seed(base: Path) -> None:
         for seed in (0, 0, 7)
     )
     assert first == again != other
+
+
+def test_a_text_without_empty_lines_has_a_paragraph_a_line(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("First line. Its end.\nSecond line.\nThird line.\n")
+    text = read_text(tmp_path / "log.txt", 100)
+    assert text.prose == ("First line. Its end.\nSecond line.",)
+    assert text.held_out["corpus"] == "Third line."
+    (tmp_path / "log.txt").write_text("One line.\n\n")
+    with pytest.raises(MtaVizError, match="less than two paragraphs or lines"):
+        read_text(tmp_path / "log.txt", 100)
+
+
+def test_a_corpus_like_that_of_the_shipped_adapter_is_made_of_what_python_has(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "texts")
+    text = read_text(tmp_path / "texts", 100)
+    assert list(text.held_out) == ["corpus", "grammar", "corpus .md", "corpus .py"]
+    assert all(len(part) > 500_000 for part in (*text.prose, *text.others))

@@ -105,7 +105,7 @@ def first_problems(problems: Sequence[str], what: str) -> list[str]:
     return [*problems[:MOST_LISTED], f"and {rest:,} more {what}"]
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether a device, or this machine, had no memory left: torch says so in words."""
     kind, words = type(error).__name__, str(error).lower()
     return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in words

@@ -20,7 +20,7 @@ from mta_viz.checkpoint.layout import EMBEDDING, kernel_entries, to_file
 from mta_viz.checkpoint.lingua import write_lingua
 from mta_viz.checkpoint.types import Checkpoint, StoredTensor, StoredWeights, dtype_name
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError, FileError, first_problems
+from mta_viz.errors import CheckpointError, FileError, first_problems, is_out_of_memory
 from mta_viz.printed import printable
 
 WEIGHTS, KERNELS = "model.safetensors", "kernels.safetensors"
@@ -52,6 +52,8 @@ def _read(file: Path, key: str) -> Tensor:
         with door.open_tensors(file) as opened:
             return opened.get_tensor(key).clone()
     except FileError as error:
+        if is_out_of_memory(error.__cause__):  # once, not for every tensor that is left
+            raise
         raise CheckpointError([f"{key}: {error.of(file.name)}"]) from error
 
 

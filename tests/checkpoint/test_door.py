@@ -15,6 +15,7 @@ import torch
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.pickles import TooLargeError
+from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.errors import FileError
 
 ROOT = Path(__file__).parents[2]
@@ -250,3 +251,17 @@ def test_memory_is_what_the_process_may_take(tmp_path: Path):
     assert door.memory_left() is None
     with little_memory(2**28):
         assert 2**27 < door.memory_left() <= 2**28
+
+
+def test_memory_that_ends_while_a_model_is_read_is_told_once(tmp_path: Path, monkeypatch):
+    source = ROOT / "assets" / "blocks-n5-mta"
+    opened, count = door.open_tensors, iter(range(100))
+
+    def failing(path: Path, *names: int):
+        if next(count) < 5:
+            return opened(path, *names)
+        raise FileError("w", "takes 2 GB of memory to open", "end other programs") from MemoryError()
+
+    monkeypatch.setattr(door, "open_tensors", failing)
+    with pytest.raises(FileError, match=r"^w takes 2 GB of memory to open; end other programs$"):
+        read_checkpoint(source)

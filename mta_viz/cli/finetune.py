@@ -1,13 +1,13 @@
 """`finetune BASE --layers 2,6 --task TASK --out DIR`: train kernels into a model; the answer is its card."""
 
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from mta_viz.cli.flags import add_task, kernel_size, layer_list, number_list, output_path, positive
+from mta_viz.cli.flags import add_task, layer_list, number_list, output_path, positive, two_sizes
 from mta_viz.cli.output import note
 from mta_viz.config import DTYPES
 from mta_viz.errors import ConfigError, refuse_all
@@ -100,11 +100,3 @@ def _check_flags(arguments: Namespace) -> None:
         f"{flags} means nothing; leave one of them out" for flags, given in idle.items() if given
     ]:
         raise ConfigError(problems, "The finetuning")
-
-
-def two_sizes(text: str) -> tuple[int, int]:
-    """`6x11` -> (6, 11)."""
-    size = kernel_size(text)
-    if size is None:
-        raise ArgumentTypeError(f"{text!r} is no size; write 6x11, or --train norms for no kernels")
-    return size

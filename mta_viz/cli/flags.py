@@ -357,13 +357,17 @@ def span_list(text: str) -> tuple[tuple[int, ...], ...]:
 
 def kernel_size(text: str) -> tuple[int, int] | None:
     """`6x11` -> (6, 11); `none` -> None."""
-    c_q, _, c_k = text.lower().partition("x")
-    if text == "none":
-        return None
-    sizes = [int(size) if size.isdecimal() else 0 for size in (c_q, c_k)]
+    return None if text == "none" else two_sizes(text)
+
+
+def two_sizes(text: str) -> tuple[int, int]:
+    """`6x11` -> (6, 11), each 1 to `LARGEST_KERNEL`."""
+    first, _, second = text.lower().partition("x")
+    sizes = [int(size) if size.isdecimal() else 0 for size in (first, second)]
     if not all(1 <= size <= LARGEST_KERNEL for size in sizes):
-        about = f"write 6x11 for 6 queries and 11 keys, each 1 to {LARGEST_KERNEL}, or none"
-        raise ArgumentTypeError(f"{text!r} is no kernel size; {about}")
+        raise ArgumentTypeError(
+            f"{text!r} is no size; write two numbers of 1 to {LARGEST_KERNEL}, such as 6x11"
+        )
     return sizes[0], sizes[1]
 
 

@@ -64,9 +64,9 @@ def test_what_changes_the_logits_says_by_how_much_and_why(run, plain, tmp_path):
         (("--layers", "5", "--kernel", "6x10", "--out", "a"), "even key size 10"),
         (("--out", "a"), "no layer is named"),
         (("--layers", "x", "--out", "a"), "not a list of layers"),
-        (("--layers", "1", "--kernel", "6", "--out", "a"), "write 6x11"),
-        (("--layers", "1", "--kernel", "600x601", "--out", "a"), "each 1 to 63, or none"),
-        (("--layers", "1", "--post", f"{10**30}x3", "--out", "a"), "each 1 to 63, or none"),
+        (("--layers", "1", "--kernel", "6", "--out", "a"), "numbers of 1 to 63, such as 6x11"),
+        (("--layers", "1", "--kernel", "600x601", "--out", "a"), "two numbers of 1 to 63"),
+        (("--layers", "1", "--post", f"{10**30}x3", "--out", "a"), "two numbers of 1 to 63"),
     ],
 )
 def test_what_cannot_be_inserted_is_refused(run, plain, words, told, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ finetune_loss.py's, prompts and text finetune_data.py's.
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -44,6 +44,7 @@ from mta_viz.training.finetune_loss import (
     measure,
     most_changed,
     right_answers,
+    time_words,
 )
 from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.training.recipe import (
@@ -68,8 +69,6 @@ from mta_viz.training.trainer import (
 GLANCE = 20  # held-out samples that are looked at on the way
 GLANCE_SHARE = 0.05  # of the time, at most
 LIVE_SECONDS = 5.0  # between two states of the kernels that others can read
-LONG_ON_CPU = 1800.0  # seconds
-FEW_STEPS = 100
 ROUGHLY = 2  # by which the estimate of a step's memory may be too large
 # settings that runs on one base have in common, and what of it is known once it was asked for
 SHARED = (
@@ -274,7 +273,7 @@ class FinetuneRecipe(Recipe):
         """What was trained into what, and the numbers before and after."""
         config = self.config
         size = " x ".join(map(str, config.kernel))
-        what = f"Kernels of {size} in layers {_listed(config.layers)} of {self.about.name}"
+        what = f"Kernels of {size} in layers {', '.join(map(str, config.layers))} of {self.about.name}"
         if not config.with_kernels:
             what = f"{self.about.name} without kernels"
         return f"{what}; trained: {config.train}, on {config.task}. {change_words(card)}"
@@ -368,34 +367,6 @@ def trainable(model: HookedMTA, config: FinetuneConfig) -> HookedMTA:
     return model
 
 
-def time_words(config: FinetuneConfig, seconds: float, device: str) -> str:
-    """How long the run will take here, and what to do where that is long."""
-    steps, total = config.steps, config.steps * seconds
-    if config.max_seconds is not None and config.max_seconds < total:
-        steps, total = int(config.max_seconds / seconds), config.max_seconds
-        words = f"{_duration(total)} are about {steps:,} steps"
-    else:
-        words = f"{steps:,} steps are about {_duration(total)}"
-    step = f"{seconds:.2g} s" if seconds < 10 else _duration(seconds)
-    words = f"about {step} a step on this machine: {words}"
-    if device == "cuda":
-        return words
-    if total > LONG_ON_CPU:
-        words += ". That is long: a GPU (--device cuda) takes minutes; --max-seconds ends a run by the clock"
-    elif steps < FEW_STEPS:
-        words += (
-            ". So few steps teach little: some hundreds are usual, which a GPU (--device cuda) takes soon"
-        )
-    return words
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((5400, "hours"), (90, "minutes")):
-        if seconds >= size:
-            return f"{seconds / (3600 if unit == 'hours' else 60):.3g} {unit}"
-    return f"{seconds:.0f} seconds"
-
-
 def _accuracy_so_far(out: Path) -> list[tuple[int, int, int]]:
     """What the run that is gone on with had seen; nothing where its file cannot be read."""
     try:
@@ -403,7 +374,3 @@ def _accuracy_so_far(out: Path) -> list[tuple[int, int, int]]:
         return [(int(step), int(right), int(n)) for step, right, n in rows]
     except (FileError, AttributeError, TypeError, ValueError):
         return []
-
-
-def _listed(layers: Sequence[int]) -> str:
-    return ", ".join(map(str, layers))

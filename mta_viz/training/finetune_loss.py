@@ -2,7 +2,7 @@
 
 The loss is that of a task's answers, and what holds the model to where the base was on running text: layers
 below the first that is trained run without gradients, and logits are made where they count alone. Base and
-result are measured on the same held-out prompts and texts: how many right, which perplexity, what changed.
+result are measured on the same held-out prompts and texts: how many right, which perplexity, what changed. How long a run takes is said here as well.
 """
 
 import dataclasses
@@ -27,6 +27,9 @@ from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.training.finetune_data import FinetuneBatch
 from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.training.trainer import Batch
+
+LONG_ON_CPU = 1800.0  # seconds
+FEW_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,34 @@ def most_changed(model: HookedMTA) -> dict[str, Any]:
             found += [(float(distance), layer, head) for head, distance in enumerate(far)]
     distance, layer, head = max(found, default=(0.0, 0, 0))
     return {"most_changed": {"layer": layer, "head": head, "distance": distance}} if distance else {}
+
+
+def time_words(config: FinetuneConfig, seconds: float, device: str) -> str:
+    """How long the run will take here, and what to do where that is long."""
+    steps, total = config.steps, config.steps * seconds
+    if config.max_seconds is not None and config.max_seconds < total:
+        steps, total = int(config.max_seconds / seconds), config.max_seconds
+        words = f"{_duration(total)} are about {steps:,} steps"
+    else:
+        words = f"{steps:,} steps are about {_duration(total)}"
+    step = f"{seconds:.2g} s" if seconds < 10 else _duration(seconds)
+    words = f"about {step} a step on this machine: {words}"
+    if device == "cuda":
+        return words
+    if total > LONG_ON_CPU:
+        words += ". That is long: a GPU (--device cuda) takes minutes; --max-seconds ends a run by the clock"
+    elif steps < FEW_STEPS:
+        words += (
+            ". So few steps teach little: some hundreds are usual, which a GPU (--device cuda) takes soon"
+        )
+    return words
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((5400, "hours"), (90, "minutes")):
+        if seconds >= size:
+            return f"{seconds / (3600 if unit == 'hours' else 60):.3g} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 def base_words(measured: Measured) -> str:

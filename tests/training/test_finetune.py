@@ -26,9 +26,9 @@ from mta_viz.tasks.needles import HELD_OUT, KNOWN
 from mta_viz.tasks.words import HELD_OUT_CITIES, made_up_cities
 from mta_viz.training import finetune as finetuning
 from mta_viz.training import trainer
-from mta_viz.training.finetune import FinetuneRecipe, finetune, time_words, trainable, with_mta
+from mta_viz.training.finetune import FinetuneRecipe, finetune, trainable, with_mta
 from mta_viz.training.finetune_data import FinetuneBatches, answer_batch, held_out_samples, read_text
-from mta_viz.training.finetune_loss import FinetuneLoss, answer_loss, below, first_trained
+from mta_viz.training.finetune_loss import FinetuneLoss, answer_loss, below, first_trained, time_words
 from mta_viz.training.finetune_settings import FinetuneConfig, finetune_config
 from mta_viz.training.recipe import PROGRESS_FILE, STATE_FILE
 from mta_viz.training.trainer import Trainer, TrainingProgress, trained_parameters, weighted_loss

@@ -18,10 +18,12 @@ import streamlit as st
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tokenizers.base import Tokenizer, ids_from_text
+from mta_viz.tokenizers.chat import chat_text
 from mta_viz.ui.shell import kept_prompts, state
 from mta_viz.ui.shell.page import ASSETS
 from mta_viz.ui.shell.pickers import CROP_SIZE, Crop, NamedSpans, Part
 from mta_viz.ui.shell.plan import NAME as PLAN
+from mta_viz.ui.shell.state import Setting
 
 NAMES = ("crop", "spans")
 PROMPTS = ("ex", "p", "ids", "kept")
@@ -30,6 +32,8 @@ MAX_NAME = 200  # characters of a span's name
 NOT_KEPT = "none"  # stands for a prompt that is too long and could not be kept: the link says so
 QUICK = 1e11  # multiply-adds a slow computer does in 10 s; a link does not start more by itself
 Prompt = str | tuple[int, ...]
+# beside the prompt that is shown: what was typed since, and the message that was put into a chat template
+TYPED, MESSAGE = Setting("typed", ""), Setting("message", "")
 
 
 def place_parameters(crop: Crop | None, spans: Sequence[Span] | None) -> dict[str, str]:
@@ -199,6 +203,18 @@ class Chat:
     problem: str = ""
 
 
+def in_template(tokenizer: Tokenizer, place: Path, message: str) -> tuple[str, Chat]:
+    """The message in the template, as it is where that fails, and what is to be said of it."""
+    try:
+        text, ids = chat_text(tokenizer, place, message)
+        begun, note = tokenizer.encode(text), ""
+    except MtaVizError as error:
+        return message, Chat(message, place, problem=str(error))
+    if begun.ids != ids:
+        note = f"{begun.pieces[0]} stands before it, as before every text; the template leaves it out."
+    return text, Chat(message, place, note)
+
+
 @dataclass
 class Box:
     """What the prompt's box holds (`text` is None before the first example), and what was asked to be run.
@@ -248,6 +264,29 @@ def restore() -> None:
     elif link.problem:  # the cell and the part are of a prompt that is not here
         state.select(query=None, key=None)
         link.places, state.part(Part).crop = {}, None
+
+
+def keep_typed(newer: bool) -> None:
+    """Text in the box that is `newer` than the run that is shown: it is there again after a reload."""
+    box, opened = state.part(Box), TYPED.name in state.session().link.settings
+    if opened and (text := TYPED.declare()):
+        box.text, state.part(PromptLink).prompt = text, None
+        st.rerun()
+    TYPED.put(box.text or "" if newer and box.kind == "text" else "")
+    TYPED.declare()
+
+
+def open_message(tokenizer: Tokenizer, place: Path) -> None:
+    """The message in the chat template at `place`, where the address that was opened has one."""
+    opened = MESSAGE.name in state.session().link.settings
+    if message := MESSAGE.declare() if opened else "":
+        state.part(Box).chat = in_template(tokenizer, place, message)[1]
+
+
+def keep_message(message: str) -> None:
+    """The message that stands in a chat template, "" for none, goes into the address."""
+    MESSAGE.put(message)
+    MESSAGE.declare()
 
 
 def problem(prompt: Prompt) -> str:

@@ -19,11 +19,11 @@ from mta_viz.errors import MtaVizError
 from mta_viz.printed import printable
 from mta_viz.run.devices import multiply_adds
 from mta_viz.tokenizers.base import Tokenizer, Tokens, ids_from_text, tokens_from_ids
-from mta_viz.tokenizers.chat import KIND, chat_text
+from mta_viz.tokenizers.chat import KIND
 from mta_viz.tokenizers.loading import keep_given
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
-from mta_viz.ui.shell.link import Box, Chat, Prompt, fitting, prompt_for
+from mta_viz.ui.shell.link import Box, Prompt, fitting, in_template, prompt_for
 from mta_viz.ui.shell.machine import draw_doctor, draw_jobs, draw_models
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
@@ -38,8 +38,6 @@ DEVICE = Setting("device", "cpu", private=True)
 DTYPE = Setting("dtype", DTYPES[0])
 NUMBERING = Setting("numbering", 0)
 FIRST_TOKEN = Setting("first_token", False)
-# beside the prompt that is shown: what was typed since, and the message that was put into a chat template
-TYPED, MESSAGE = Setting("typed", ""), Setting("message", "")
 FIRST = "needle-mta"  # of those shipped, which stand behind a visitor's own
 FITS = 22  # characters of a checkpoint's line, of which more is cut: all of it stands behind a sign
 THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
@@ -109,21 +107,11 @@ def draw_sidebar() -> Request:
         # one that cannot be run stays in the address, as in its box
         prompt = request.run.prompt if request.run else _boxed_prompt()
         state.session().link.prompt = link.parameters(prompt)
-        _keep_typed(request)
+        link.keep_typed(newer=bool(request.run and request.stale))
         request.settings = st.expander("Settings", icon=":material/tune:")
         draw_jobs(request.found, request.model)
         request.check = st.container()
     return request
-
-
-def _keep_typed(request: Request) -> None:
-    """Text that was typed and not run is in its box again after a reload, beside the run that is shown."""
-    box, opened = state.part(Box), TYPED.name in state.session().link.settings
-    if opened and (text := TYPED.declare()):
-        box.text, state.part(link.PromptLink).prompt = text, None
-        st.rerun()
-    TYPED.put(box.text or "" if request.run and request.stale and box.kind == "text" else "")
-    TYPED.declare()
 
 
 def _draw_checkpoint(request: Request) -> None:
@@ -259,13 +247,10 @@ def _draw_chat(model: ModelKey, tokenizer: Tokenizer) -> None:
     box, place = state.part(Box), cache.chat_place(model.base or model.path, model.changed)
     if tokenizer.kind != KIND or place is None:
         return
-    opened = MESSAGE.name in state.session().link.settings
-    if message := MESSAGE.declare() if opened else "":
-        box.chat = _chat(tokenizer, place, message)[1]
+    link.open_message(tokenizer, place)
     chat = box.chat if box.text and box.chat and box.chat.place == place else None
     on = chat is not None and not chat.problem
-    MESSAGE.put(chat.message if chat is not None and on else "")
-    MESSAGE.declare()
+    link.keep_message(chat.message if chat is not None and on else "")
     key = state.borrow("chat", on)
     put = state.on_choice(key, partial(_put_chat, tokenizer, place))
     help = (
@@ -282,21 +267,9 @@ def _draw_chat(model: ModelKey, tokenizer: Tokenizer) -> None:
 def _put_chat(tokenizer: Tokenizer, place: Path, on: bool) -> None:
     box = state.part(Box)
     if on:
-        box.text, box.chat = _chat(tokenizer, place, box.text or "")
+        box.text, box.chat = in_template(tokenizer, place, box.text or "")
     elif box.chat:
         box.text, box.chat = box.chat.message, None
-
-
-def _chat(tokenizer: Tokenizer, place: Path, message: str) -> tuple[str, Chat]:
-    """The message in the template, as it is where that fails, and what is to be said of it."""
-    try:
-        text, ids = chat_text(tokenizer, place, message)
-        begun, note = tokenizer.encode(text), ""
-    except MtaVizError as error:
-        return message, Chat(message, place, problem=str(error))
-    if begun.ids != ids:
-        note = f"{begun.pieces[0]} stands before it, as before every text; the template leaves it out."
-    return text, Chat(message, place, note)
 
 
 def _use_example(text: str) -> None:

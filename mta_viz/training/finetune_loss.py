@@ -2,7 +2,8 @@
 
 The loss is that of a task's answers, and what holds the model to where the base was on running text: layers
 below the first that is trained run without gradients, and logits are made where they count alone. Base and
-result are measured on the same held-out prompts and texts: how many right, which perplexity, what changed. How long a run takes is said here as well.
+result are measured on the same held-out prompts and texts: how many right, which perplexity, what changed.
+How long a run takes is said here as well.
 """
 
 import dataclasses

@@ -30,7 +30,7 @@ from mta_viz.cli import main
 from tests.tiny_models import write_models
 
 SEED, KILLS = 0, 5
-FULL = 1000  # bytes that a file may have: a disk that is full soon
+FULL = 50  # bytes that a file may have, fewer than any answer has: a disk that is full soon
 TASK = ("--task", "blocks", "--samples", "4")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "story": ("story", "tiny-mta", "--prompt", "a city and a number", "--out", "out/story.json", "--force"),
@@ -58,19 +58,22 @@ def run(
 ) -> tuple[int, str]:
     """(status, stderr) of the command in `root`: killed after so many seconds, no file over `n_bytes`."""
     flags = ("--resume",) if (root / "out" / "tuned" / "training_state.pt").exists() else ()
+    ours, its = os.pipe()  # for its words: the limit is one of files
     target = multiprocessing.get_context("fork").Process(
-        target=_child, args=([*COMMANDS[name], *flags], root, n_bytes)
+        target=_child, args=([*COMMANDS[name], *flags], root, its, n_bytes)
     )
     target.start()
+    os.close(its)
     target.join(kill_after)
     target.kill()
     target.join()
-    return target.exitcode or 0, (root / "stderr").read_text("utf-8", "replace")
+    with open(ours, encoding="utf-8", errors="replace") as words:
+        return target.exitcode or 0, words.read()
 
 
-def _child(command: list[str], root: Path, n_bytes: int | None) -> None:
+def _child(command: list[str], root: Path, words: int, n_bytes: int | None) -> None:
     os.chdir(root)
-    sys.stdout, sys.stderr = io.StringIO(), Path("stderr").open("w", buffering=1)  # noqa: SIM115
+    sys.stdout, sys.stderr = io.StringIO(), open(words, "w", buffering=1)  # noqa: SIM115
     if n_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
     os._exit(main(command))

@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 from operator import index
 from typing import Any, Protocol, runtime_checkable
 
-from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.errors import PromptError, TokenizerError, TooLongError
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,23 @@ def spans_of_offsets(offsets: Sequence[Span], length: int) -> tuple[Span, ...]:
     inner = [min(pair) for pair in zip(furthest_end, next_start, strict=True)]
     edges = [0, *inner, length]
     return tuple(pairwise(edges))
+
+
+MOST_CHARACTERS = 2**20  # of a prompt: eight for each token of the longest run
+
+
+def prompt_tokens(tokenizer: Tokenizer, text: str) -> Tokens:
+    """The tokens of a text that is given as a prompt: one that no run takes is refused before they are made.
+
+    Raises TooLongError, and TokenizerError as `Tokenizer.encode`.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise TooLongError(
+            f"the prompt has {len(text):,} characters, and one may have {MOST_CHARACTERS:,}. "
+            "Cut it at the left, in the middle or at the right",
+            0,
+        )
+    return tokenizer.encode(text)
 
 
 def with_bos(tokenizer: Tokenizer, text: str, ids: Sequence[int], spans: Sequence[Span]) -> Tokens:

@@ -16,7 +16,7 @@ from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import DTYPES, LARGEST_KERNEL, ModelConfig
 from mta_viz.errors import CheckpointError, PromptError, TokenizerError, TooLongError
 from mta_viz.model.stages import Stage
-from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.base import MOST_CHARACTERS, Tokens, shortened
 
 if TYPE_CHECKING:
     from mta_viz.checkpoint.types import Checkpoint, Conversion
@@ -212,8 +212,11 @@ def encode(model: "HookedMTA", prompt: str | list[int] | Tokens, cut: Any = None
     from mta_viz.run import devices
     from mta_viz.run.tracing import check_length, tokenize
 
-    tokens = tokenize(model, prompt)
+    if isinstance(prompt, str) and len(prompt) > MOST_CHARACTERS and cut is not None:
+        prompt = shortened(prompt, cut)
+        note(f"the prompt was cut ({cut}) to {MOST_CHARACTERS:,} characters")
     try:
+        tokens = tokenize(model, prompt)
         check_length(model, len(tokens))
     except TooLongError as error:
         if cut is None:

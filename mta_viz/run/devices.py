@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal, get_args
 
 import torch
 
@@ -25,7 +24,7 @@ from mta_viz.model.attention import slab_cells
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import printable, size_text
-from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.base import CutPlace, Tokens, cut_to
 
 FLOAT_BYTES = 4
 LIVE_MAPS = 6  # maps of one slab alive at once: input, padded, output, mask, softmax, pattern
@@ -216,8 +215,6 @@ def in_turns(model: HookedMTA, n_tokens: int, batch: int = 1) -> AbstractContext
     return model.lock.in_turns(partial(set_threads, model.config, n_tokens, batch))
 
 
-CutPlace = Literal["left", "middle", "right"]
-CUT_PLACES: tuple[CutPlace, ...] = get_args(CutPlace)
 TRIES = 8  # a text that is cut may have other tokens at its ends
 
 
@@ -227,19 +224,14 @@ def cut(model: HookedMTA, tokens: Tokens, most: int, place: CutPlace) -> str | t
     What comes before the first character (BOS) counts among the tokens that fit.
     """
     if tokens.text is None or model.tokenizer is None:
-        return _cut_to(tokens.ids, most, place)
+        return cut_to(tokens.ids, most, place)
     text, room = tokens.text, most
     for _ in range(TRIES):
         first = next((at for at, (start, stop) in enumerate(tokens.spans) if stop > start), len(tokens))
-        spans = _cut_to(tokens.spans[first:], max(room - first, 0), place)
+        spans = cut_to(tokens.spans[first:], max(room - first, 0), place)
         text = "".join(tokens.text[start:stop] for start, stop in spans)
         beyond = len(model.tokenizer.encode(text)) - most if text else 0
         if beyond <= 0:
             break
         room -= beyond
     return text
-
-
-def _cut_to(values: tuple, most: int, place: CutPlace) -> tuple:
-    left = {"left": 0, "middle": most // 2, "right": most}[place]
-    return (*values[:left], *values[len(values) - (most - left) :])

@@ -42,7 +42,7 @@ from mta_viz.run.devices import (
 )
 from mta_viz.run.placing import first_device, placed
 from mta_viz.run.trace import Trace, check_unhooked
-from mta_viz.tokenizers.base import Tokens, tokens_from_ids
+from mta_viz.tokenizers.base import Tokens, prompt_tokens, tokens_from_ids
 from mta_viz.tokenizers.chat import chat_prompt
 
 T = TypeVar("T")
@@ -129,13 +129,16 @@ def progress_within(progress: Progress | None, start: float, share: float) -> Pr
     return lambda done: progress(start + share * done) if progress else None
 
 
-def tokenize(model: HookedMTA, prompt: Prompt) -> Tokens:
-    """The prompt as `Tokens` the model can take. Raises PromptError or TokenizerError."""
+def tokenize(model: HookedMTA, prompt: Prompt, *, in_windows: bool = False) -> Tokens:
+    """The prompt as `Tokens` the model can take, or the text that it reads `in_windows`, however long.
+
+    Raises PromptError, TooLongError or TokenizerError.
+    """
     check_runs(model)
     if isinstance(prompt, str):
         if model.tokenizer is None:
             raise PromptError("this checkpoint came without its tokenizer; give the file, or token ids")
-        prompt = model.tokenizer.encode(prompt)
+        prompt = (model.tokenizer.encode if in_windows else partial(prompt_tokens, model.tokenizer))(prompt)
     ids = prompt.ids if isinstance(prompt, Tokens) else prompt
     checked = tokens_from_ids(ids, vocab_size=model.config.vocab_size, tokenizer=model.tokenizer)
     return prompt if isinstance(prompt, Tokens) else checked

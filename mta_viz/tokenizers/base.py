@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import index
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 from mta_viz.errors import PromptError, TokenizerError, TooLongError
 
@@ -189,20 +189,36 @@ def spans_of_offsets(offsets: Sequence[Span], length: int) -> tuple[Span, ...]:
 
 
 MOST_CHARACTERS = 2**20  # of a prompt: eight for each token of the longest run
+CutPlace = Literal["left", "middle", "right"]
+CUT_PLACES: tuple[CutPlace, ...] = get_args(CutPlace)
+Cut = TypeVar("Cut", str, tuple)
 
 
 def prompt_tokens(tokenizer: Tokenizer, text: str) -> Tokens:
-    """The tokens of a text that is given as a prompt: one that no run takes is refused before they are made.
+    """The tokens of a text that is given as a prompt. Raises as `check_characters` and `Tokenizer.encode`."""
+    check_characters(text)
+    return tokenizer.encode(text)
 
-    Raises TooLongError, and TokenizerError as `Tokenizer.encode`.
-    """
+
+def check_characters(text: str) -> None:
+    """Raise TooLongError for a text that no run takes, before anybody makes tokens of it."""
     if len(text) > MOST_CHARACTERS:
         raise TooLongError(
             f"the prompt has {len(text):,} characters, and one may have {MOST_CHARACTERS:,}. "
             "Cut it at the left, in the middle or at the right",
             0,
         )
-    return tokenizer.encode(text)
+
+
+def shortened(text: str, place: CutPlace) -> str:
+    """What `check_characters` takes of a text."""
+    return cut_to(text, MOST_CHARACTERS, place)
+
+
+def cut_to(values: Cut, most: int, place: CutPlace) -> Cut:
+    """At most so many of the values (characters, ids, spans), those at a place cut out."""
+    left, out = {"left": 0, "middle": most // 2, "right": most}[place], max(len(values) - most, 0)
+    return values[:left] + values[left + out :]
 
 
 def with_bos(tokenizer: Tokenizer, text: str, ids: Sequence[int], spans: Sequence[Span]) -> Tokens:

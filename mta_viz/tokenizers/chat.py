@@ -13,7 +13,7 @@ from typing import Any
 from mta_viz.checkpoint import door
 from mta_viz.errors import FileError, PromptError
 from mta_viz.printed import printable
-from mta_viz.tokenizers.base import Tokenizer, Tokens, tokens_from_ids
+from mta_viz.tokenizers.base import Tokenizer, Tokens, check_characters, tokens_from_ids
 from mta_viz.tokenizers.loading import settings_beside, token_text
 
 KIND = "huggingface"  # of the tokenizers that read a template's special tokens
@@ -40,13 +40,14 @@ def chat_prompt(tokenizer: Tokenizer, folder: Path, prompt: str) -> Tokens:
 def chat_text(tokenizer: Tokenizer, folder: Path, prompt: str) -> tuple[str, tuple[int, ...]]:
     """The same as a text to be typed, without a BOS that the tokenizer adds itself, and the ids it is for.
 
-    Raises PromptError for a model without template, or one that cannot be rendered.
+    Raises PromptError for a model without template, or one that cannot be rendered, TooLongError.
     """
     if tokenizer.kind != KIND:
         raise PromptError(
             "a chat template needs the tokenizer.json of a Hugging Face folder, or such a vocabulary in a "
             f"GGUF file; {_AS_IT_IS}"
         )
+    check_characters(prompt)
     settings = settings_beside(folder)
     template = chat_template(folder, settings)
     if template is None:

@@ -5,17 +5,21 @@ import json
 import pytest
 import torch
 
+from mta_viz.analysis.labs.four_prompts import written_prompts
+from mta_viz.analysis.labs.text import text_losses
 from mta_viz.cli import main
 from mta_viz.errors import MemoryFullError, TooLongError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import devices
-from mta_viz.run.devices import CUT_PLACES, capture_bytes, cut
+from mta_viz.run.devices import capture_bytes, cut
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import MAX_TOKENS, capture, check_length, generate, run_hooks, score, tokenize
+from mta_viz.tokenizers.base import CUT_PLACES, MOST_CHARACTERS, Tokens
 from mta_viz.tokenizers.builtin import BytesTokenizer
 from tests.tiny_models import FULL, config, random_weights, write_models
 
 IDS = tuple(range(13)) * 3
+TOKENS = Tokens((97, 98), ("a", "b"), ((0, 1), (1, 2)), "ab")
 RUNS = {
     "capture": capture,
     "generate": lambda model, ids: generate(model, ids, 1),
@@ -128,3 +132,44 @@ def test_commands_refuse_200001_ids_and_cut_what_is_too_long(monkeypatch, tmp_pa
     command = ["heads", str(folder / "tiny-mta"), "--tokens", str(ids)]
     assert main(command) == 2
     assert main([*command, "--cut", "middle"]) == 0 and "cut (middle)" in capsys.readouterr().err
+
+
+@pytest.fixture
+def no_tokens(monkeypatch, model):
+    """A model that nobody may ask for the tokens of a text."""
+    model.tokenizer = BytesTokenizer()
+    monkeypatch.setattr(BytesTokenizer, "encode", lambda *_: pytest.fail("it made tokens"))
+    return model
+
+
+TEXTS = {
+    **{name: run for name, run in RUNS.items() if name in ("capture", "generate", "hooks")},
+    "tokenize": tokenize,
+    "to_tokens": HookedMTA.to_tokens,
+    "conjunction": lambda model, text: written_prompts(
+        model.tokenizer, f"{text}{{A}}{{B}}{{A?}}{{B?}}", "{A}", [("a", "b", "c", "d")]
+    ),
+}
+
+
+@pytest.mark.parametrize("run", TEXTS.values(), ids=TEXTS)
+def test_a_text_that_no_run_takes_is_refused_before_tokens_are_made(no_tokens, run):
+    with pytest.raises(TooLongError, match=r"the prompt has 1,048,5.. characters"):
+        run(no_tokens, "a" * (MOST_CHARACTERS + 1))
+
+
+def test_commands_refuse_three_million_characters_and_cut_them(monkeypatch, folder, capsys):
+    seen = []
+    monkeypatch.setattr(BytesTokenizer, "encode", lambda _, text: seen.append(len(text)) or TOKENS)
+    command = ["lens", str(folder / "tiny-mta"), "--prompt", "a" * 3_000_000]
+    assert main(command) == 2 and not seen
+    words = capsys.readouterr().err
+    assert "3,000,000 characters" in words and "--cut left, middle or right" in words
+    assert main([*command, "--cut", "middle"]) == 0 and seen == [MOST_CHARACTERS]
+    assert "cut (middle) to 1,048,576 characters" in capsys.readouterr().err
+
+
+def test_a_text_read_in_windows_may_be_longer(monkeypatch, model):
+    model.tokenizer = BytesTokenizer()
+    monkeypatch.setattr(BytesTokenizer, "encode", lambda *_: TOKENS)
+    assert text_losses(model, "a" * (MOST_CHARACTERS + 1)).tokens == TOKENS

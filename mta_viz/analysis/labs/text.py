@@ -306,7 +306,7 @@ def text_losses(
     predicted from at least half a window. `keep(losses so far)` is called after each window. Raises
     PromptError for fewer than two tokens, MtaVizError for logits that are not finite.
     """
-    tokens, size = tokenize(model, prompt), window or model.config.n_ctx
+    tokens, size = tokenize(model, prompt, in_windows=True), window or model.config.n_ctx
     if len(tokens) < 2:
         raise PromptError("the text is one token, which nothing predicts; give a longer text")
     if size < 4:

@@ -21,15 +21,16 @@ from mta_viz.errors import TooLongError
 from mta_viz.model.backends import described
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
-from mta_viz.run.devices import CUT_PLACES, CutPlace, capture_bytes, cut, devices
+from mta_viz.run.devices import capture_bytes, cut, devices
 from mta_viz.run.placing import AUTO
 from mta_viz.run.tracing import estimate_seconds, tokenize
+from mta_viz.tokenizers.base import CutPlace
 from mta_viz.ui.shell import cache, link, models, saved_runs, sidebar, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import RUN, Request
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import plain
+from mta_viz.ui.shell.widgets import offer_cuts, plain
 from mta_viz.ui.shell.work import current, show_until_done, start, stop_all
 
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
@@ -205,12 +206,8 @@ def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
 def _offer_cuts(run: RunKey | None, error: TooLongError) -> None:
     """What is wrong, and the prompt made to fit in one of three ways."""
     st.error(plain(str(error)))
-    if run is None or not error.most:
-        return
-    with st.container(horizontal=True):
-        for place in CUT_PLACES:
-            words = f"Cut {'in the middle' if place == 'middle' else f'at the {place}'}"
-            st.button(words, key=f"cut.{place}", on_click=_use_cut, args=(run, error.most, place))
+    if run is not None and error.most:
+        offer_cuts(partial(_use_cut, run, error.most))
 
 
 def _use_cut(run: RunKey, most: int, place: CutPlace) -> None:

@@ -15,10 +15,17 @@ import streamlit as st
 from mta_viz.checkpoint.reading import Found
 from mta_viz.checkpoint.types import Summary
 from mta_viz.config import DTYPES
-from mta_viz.errors import MtaVizError
+from mta_viz.errors import MtaVizError, TooLongError
 from mta_viz.printed import printable
 from mta_viz.run.devices import multiply_adds
-from mta_viz.tokenizers.base import Tokenizer, Tokens, ids_from_text, tokens_from_ids
+from mta_viz.tokenizers.base import (
+    Tokenizer,
+    Tokens,
+    ids_from_text,
+    prompt_tokens,
+    shortened,
+    tokens_from_ids,
+)
 from mta_viz.tokenizers.chat import KIND
 from mta_viz.tokenizers.loading import keep_given
 from mta_viz.ui.shell import cache, link, models, state, work
@@ -29,7 +36,7 @@ from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import keep_upload, upload
-from mta_viz.ui.shell.widgets import Bases, TokenizerFiles, caption, menu, plain
+from mta_viz.ui.shell.widgets import Bases, TokenizerFiles, caption, menu, offer_cuts, plain
 
 P = TypeVar("P", str, tuple[int, ...])
 
@@ -239,7 +246,7 @@ def _draw_text(request: Request, model: ModelKey, tokenizer: Tokenizer) -> None:
             name, key = plain(example.name), f"example.{example.name}"
             st.button(name, key=key, width="stretch", on_click=_use_example, args=(example.text,))
     _draw_chat(model, tokenizer)
-    _want(request, text, nothing, str, tokenizer.encode)
+    _want(request, text, nothing, str, partial(prompt_tokens, tokenizer))
 
 
 def _draw_chat(model: ModelKey, tokenizer: Tokenizer) -> None:
@@ -302,7 +309,10 @@ def _want(
         request.empty = "" if text else nothing
     except MtaVizError as error:
         request.empty = "This prompt cannot be run: why stands under its box."
-        _offer_model(request, prompt)  # over the message, which may be long
+        if isinstance(error, TooLongError):  # the buttons over the message, which may be long
+            offer_cuts(lambda place: use_prompt(shortened(text, place)))
+        else:
+            _offer_model(request, prompt)
         st.error(plain(str(error)))
     _want_run(request, prompt, encode)
 

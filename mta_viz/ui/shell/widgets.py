@@ -20,6 +20,7 @@ import streamlit as st
 from mta_viz.errors import PromptError
 from mta_viz.plots.theme import Figure
 from mta_viz.printed import printable, safe
+from mta_viz.tokenizers.base import CUT_PLACES, CutPlace
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import upload
@@ -110,6 +111,14 @@ def chart(
         alt=alt,
         **choosing,
     )
+
+
+def offer_cuts(cut: Callable[[CutPlace], None]) -> None:
+    """Three buttons, each of which makes the prompt fit in another way."""
+    with st.container(horizontal=True):
+        for place in CUT_PLACES:
+            words = f"Cut {'in the middle' if place == 'middle' else f'at the {place}'}"
+            st.button(words, key=f"cut.{place}", on_click=cut, args=(place,))
 
 
 def selection_on(widget: str) -> dict[str, Any]:

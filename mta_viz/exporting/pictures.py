@@ -284,7 +284,7 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
         except Exception as error:
             reason = next(iter(error.args), f"it gave no answer in {DRAW_SECONDS:.0f} s")
             raise MtaVizError(
-                f"the browser could not draw the {format}: {reason}. Try again, save as html, or name "
+                f"the browser could not draw the {format}: {str(reason).rstrip('.')}. Try again, save as html, or name "
                 "another browser with BROWSER_PATH"
             ) from error
 

@@ -13,6 +13,7 @@ from pypdf import PdfReader
 
 from mta_viz.exporting.provenance import read
 from tests.browser.looking import WINDOW, settle, wait_for_map
+from tests.browser.serving import running
 
 pytestmark = pytest.mark.browser
 PROMPT = "The cat <b>$sat$</b> on the mat. عربي 😀 The cat sat."
@@ -102,3 +103,21 @@ def test_the_part_of_a_map_that_is_seen_is_saved(explorer):
     (top, bottom), (left, right) = [(int(low), -int(-high // 1)) for low, high in (seen[:2], seen[2:])]
     words = f"Queries {top} to {bottom - 1}, keys {left} to {right - 1}."
     expect(explorer.get_by_role("dialog")).to_contain_text(words)
+
+
+def test_a_button_whose_file_cannot_be_made_says_why_and_the_others_go_on(
+    visit, models_folder, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("BROWSER_PATH", "/no/chromium")
+    with running(models_folder) as address:
+        page = visit(f"/?ck=tiny-mta&l=1&h=2&s=kq&p={quote_plus(PROMPT)}", address=address)
+        wait_for_map(page, "L1 H2")
+        settle(page)
+        page.locator("[class*='st-key-save-attention-map'] button").first.click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Save PNG").click()
+        expect(dialog).to_contain_text(re.compile("png could not be made: .*save as html"))
+        page.wait_for_timeout(6000)  # Streamlit's own word of a failure is gone then
+        expect(dialog).to_contain_text("could not be made")
+        assert saved(page, "^Numbers", tmp_path).startswith(b"layer")
+        expect(dialog).not_to_contain_text("could not be made")

@@ -20,6 +20,7 @@ from mta_viz.figures.base import drawn as drawn_again
 from mta_viz.figures.kernels.paper import every_kernel
 from mta_viz.run.tracing import capture, load
 from mta_viz.ui.shell.show import OnPage
+from mta_viz.ui.shell.widgets import Making
 from tests.ui.driver import fine, part_of, said
 
 PROMPT = "The cat <b>$sat$</b> on the mat, and the cat sat again."
@@ -150,3 +151,25 @@ def test_limits_are_those_of_all_scales():
     figure.add_scatter(x=[1], y=[1], marker={"cmin": 0, "cmax": 5, "color": [1]})
     figure.update_layout(coloraxis={"cmin": 0, "cmax": 1})
     assert limits(figure) == ((-2.0, 2.0), (0.0, 5.0), (0.0, 1.0))
+
+
+def test_what_a_button_makes_says_why_it_failed_until_it_is_made():
+    making = Making()
+    for error, said in (
+        (OSError(28, "No space left"), "[Errno 28] No space left"),
+        (MemoryError(), "MemoryError"),
+    ):
+        with pytest.raises(type(error)):
+            making.make(lambda error=error: (_ for _ in ()).throw(error))
+        assert making.ended.is_set() and making.failure == said
+    assert making.make(lambda: b"made") == b"made" and making.failure == ""
+
+
+def test_a_table_of_weights_that_changed_is_refused_in_words(open_app, monkeypatch):
+    def changed(*_):
+        raise MtaVizError("the weights changed")
+
+    app = open_app("tiny-mta", PROMPT, settings={"tab": "Cells"}, layer=1, head=0, stage="kq")
+    monkeypatch.setattr("mta_viz.ui.shell.show.files.saved", changed)
+    app.button(key="save.top-cells").click().run()
+    assert "the weights changed" in said(app) and not app.exception

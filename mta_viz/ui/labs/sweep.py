@@ -29,7 +29,7 @@ from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.models import model_of
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, menu, number, plain, text_file
+from mta_viz.ui.shell.widgets import caption, file_button, menu, number, plain, text_file
 from mta_viz.ui.shell.work import Work, time_text
 
 PERCENTS, SAMPLES = (0, 10, 25, 50, 75, 90, 100), (1, 100_000)
@@ -188,8 +188,7 @@ def _draw_sweep(
             st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")
         return
     if not running:
-        look: dict[str, Any] = {"mime": "application/json", "key": "sweep.save", "on_click": "ignore"}
-        st.download_button("Results (JSON)", partial(sweep_file.sweep_text, results), FILE, **look)
+        file_button("Results (JSON)", partial(sweep_file.sweep_text, results), FILE, "sweep.save")
     own, *others = keys.values()
     there = [cache.stores().models.get(key) for key in others]
     if own != page.model_key or len(others) > 1 or None in there:  # more than a figure can be drawn from

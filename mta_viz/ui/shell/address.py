@@ -36,7 +36,7 @@ from mta_viz.ui.shell.saved_runs import Opened
 from mta_viz.ui.shell.show import OnPage, digest_of, pick_colours, pick_format, pick_size
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import upload
-from mta_viz.ui.shell.widgets import MIME_TYPES, caption, plain
+from mta_viz.ui.shell.widgets import caption, file_button, plain
 from mta_viz.ui.shell.work import Work
 
 if TYPE_CHECKING:
@@ -259,14 +259,11 @@ def draw_report_button(page: Page) -> None:
         if made is None and state.part(ReportParts):
             caption("What is done stays: it goes on from there.")
         elif made is not None:
-            _file_button(made[0], "html", made[1])
-            _file_button(made[0], "pdf", partial(made[0].pdf, page=made[1]))
-
-
-def _file_button(made: "Report", suffix: str, content: Any) -> None:
-    look: Any = {"mime": MIME_TYPES[suffix], "key": f"report.{suffix}", "on_click": "ignore"}
-    name = file_name(made.name, "report", suffix=suffix)
-    st.download_button(f"Download {suffix.upper()}", content, name, width="stretch", **look)
+            makes: dict[str, Any] = {"html": lambda: made[1], "pdf": partial(made[0].pdf, page=made[1])}
+            for suffix, content in makes.items():
+                name = file_name(made[0].name, "report", suffix=suffix)
+                words = f"Download {suffix.upper()}"
+                file_button(words, content, name, f"report.{suffix}", width="stretch")
 
 
 def _measurement(page: Page, task: str | None) -> Measurement:

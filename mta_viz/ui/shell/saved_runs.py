@@ -30,7 +30,7 @@ from mta_viz.ui.shell.models import roots
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.uploads import keep_upload, upload
-from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label, plain, window
+from mta_viz.ui.shell.widgets import caption, chart, file_button, head_label, layer_label, plain, window
 
 MOST_MB = 200  # what a browser is asked to take, and the app takes back
 _words_of = attrgetter("value.long")  # a stage
@@ -121,16 +121,9 @@ def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] 
             "python -m mta_viz trace PATH ... --format run --out FILE"
         )
     n_tokens = f"{len(trace.tokens)}-tokens"
-    st.download_button(
-        "Save",
-        data=partial(trace_bytes, trace, stages=stages, layers=layers),
-        file_name=file_name(state.selection().checkpoint, "run", n_tokens, suffix="safetensors"),
-        mime="application/octet-stream",
-        key="run.file",
-        on_click="ignore",
-        type="primary",
-        icon=":material/download:",
-    )
+    name = file_name(state.selection().checkpoint, "run", n_tokens, suffix="safetensors")
+    content = partial(trace_bytes, trace, stages=stages, layers=layers)
+    file_button("Save", content, name, "run.file", type="primary", icon=":material/download:")
 
 
 def draw_open(page: Page) -> None:
@@ -222,11 +215,5 @@ def _draw_maps(page: Page, trace: StoredTrace) -> None:
     figure = drawn(spec, Source(trace.model, trace, numbering=numbering))
     chart(figure.figure, "run.map", alt=f"The map of the opened run at {stage.value.long}")
     caption(figure.caption)
-    st.download_button(
-        "CSV",
-        data=lambda: figure.table.csv().encode(),
-        file_name=file_name("run", *spec.file_parts(), suffix="csv"),
-        mime="text/csv",
-        key="save.run.map.csv",
-        on_click="ignore",
-    )
+    name = file_name("run", *spec.file_parts(), suffix="csv")
+    file_button("CSV", figure.table.csv, name, "save.run.map.csv")

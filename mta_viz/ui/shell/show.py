@@ -23,7 +23,7 @@ from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import HALF_LINE, MIME_TYPES, bar, caption, chart, menu, plain, window
+from mta_viz.ui.shell.widgets import HALF_LINE, bar, caption, chart, file_button, menu, plain, window
 from mta_viz.ui.shell.work import Work
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
@@ -180,7 +180,11 @@ def _export_figure(figure: Drawn) -> None:
 
 @window("Save the table")
 def _export_table(figure: Drawn) -> None:
-    saved = files.saved(figure, digest_of)
+    try:
+        saved = files.saved(figure, digest_of)
+    except MtaVizError as error:
+        st.error(plain(str(error)))
+        return
     origin = partial(files.sidecar, saved, Choices())
     _file_button(saved, "Numbers (CSV)", "csv", saved.csv.encode, type="primary")
     _file_button(saved, "Sidecar (JSON)", "json", origin)
@@ -257,16 +261,7 @@ def _draw_files(saved: Saved, format: Format, choices: Choices) -> None:
 
 
 def _file_button(saved: Saved, label: str, suffix: str, make: Callable[[], bytes], **look: Any) -> None:
-    st.download_button(
-        label,
-        data=make,
-        file_name=saved.file(suffix),
-        mime=MIME_TYPES[suffix],
-        key=f"export.{label}",
-        on_click="ignore",
-        width="stretch",
-        **look,
-    )
+    file_button(label, make, saved.file(suffix), f"export.{label}", width="stretch", **look)
 
 
 def _say_command(what: str, source: str) -> None:

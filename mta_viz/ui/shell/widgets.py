@@ -7,11 +7,12 @@ are tied to a setting. Files are handed over in the browser.
 """
 
 import re
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from html import escape
 from typing import Any, TypeVar
 
@@ -37,6 +38,7 @@ MIME_TYPES = {
     **{"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html"},
     **{"csv": "text/csv", "json": "application/json", "zip": "application/zip"},
 }
+MAKING_SECONDS = 180.0  # that a browser waits for a file
 CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
 
 
@@ -138,6 +140,48 @@ class TokenizerFiles(dict[str, str]):
 
 class Bases(dict[str, str]):
     """Where the base of each adapter lies, as the visitor said, by the adapter's path."""
+
+
+@dataclass
+class Making:
+    """The file of a button, as it is made beside the page; `failure`: why it could not be."""
+
+    ended: threading.Event = field(default_factory=threading.Event)
+    failure: str = ""
+
+    def make(self, content: Callable[[], str | bytes]) -> str | bytes:
+        """What `content` gives, which may raise."""
+        self.failure = ""
+        try:
+            return content()
+        except Exception as error:
+            self.failure = str(error) or type(error).__name__
+            raise
+        finally:
+            self.ended.set()
+
+
+class Makings(dict[str, Making]):
+    """Of a session, by the button's key."""
+
+
+def file_button(label: str, content: Callable[[], str | bytes], name: str, key: str, **look: Any) -> None:
+    """A button that saves a file, made when it is asked for; where that fails it says why.
+
+    Streamlit itself says for some seconds that it failed: it runs `content` beside the page.
+    """
+    making = state.part(Makings).setdefault(key, Making())
+    suffix = name.rpartition(".")[2]
+    look["mime"] = MIME_TYPES.get(suffix, "application/octet-stream")
+    asked, place = st.download_button(label, partial(making.make, content), name, key=key, **look), st.empty()
+    until = time.monotonic() + MAKING_SECONDS
+    while asked and not making.ended.wait(0.1) and time.monotonic() < until:
+        place.caption("Making the file ...")  # and ends here, where something else is clicked
+    making.ended.clear()
+    if asked and making.failure:
+        place.error(plain(f"{name} could not be made: {making.failure}"))
+    elif asked:
+        place.empty()
 
 
 @dataclass

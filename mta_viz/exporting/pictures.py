@@ -282,9 +282,9 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
         try:
             return _drawn(data, {"format": format, **options}, again=True)
         except Exception as error:
-            reason = next(iter(error.args), f"it gave no answer in {DRAW_SECONDS:.0f} s")
+            reason = str(next(iter(error.args), f"it gave no answer in {DRAW_SECONDS:.0f} s")).rstrip(".")
             raise MtaVizError(
-                f"the browser could not draw the {format}: {str(reason).rstrip('.')}. Try again, save as html, or name "
+                f"the browser could not draw the {format}: {reason}. Try again, save as html, or name "
                 "another browser with BROWSER_PATH"
             ) from error
 

@@ -155,13 +155,13 @@ def test_limits_are_those_of_all_scales():
 
 def test_what_a_button_makes_says_why_it_failed_until_it_is_made():
     making = Making()
-    for error, said in (
+    for error, words in (
         (OSError(28, "No space left"), "[Errno 28] No space left"),
         (MemoryError(), "MemoryError"),
     ):
         with pytest.raises(type(error)):
             making.make(lambda error=error: (_ for _ in ()).throw(error))
-        assert making.ended.is_set() and making.failure == said
+        assert making.ended.is_set() and making.failure == words
     assert making.make(lambda: b"made") == b"made" and making.failure == ""
 
 

@@ -32,7 +32,7 @@ from mta_viz.writing import write
 _TOKENS = "tokenizer.ggml.tokens"
 _IDS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 SETTINGS = "tokenizer_config.json"
-_MAX_FILE_BYTES = 1 << 28
+_MAX_FILE_BYTES = 1 << 26  # the largest known, of 262,144 tokens, is half of that
 GGUF = "gguf"
 WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."
 _JSON, _PROTO = "a tokenizer.json of the tokenizers library", "a SentencePiece model (often tokenizer.model)"

@@ -42,7 +42,8 @@ KINDS = {
     "tokenizers": ("hf_json", "JsonTokenizer"),
     "huggingface": ("hf_json", "HuggingFaceTokenizer"),
 }
-OPENING_SECONDS, SECONDS_A_BYTE = 10.0, 5e-7
+OPENING_SECONDS = 10.0  # of a processor: a file as large as they come takes 2 to 4
+PATIENCE = 6  # seconds on the clock for each of a processor that others take, too
 BYTES, BYTES_A_BYTE = 5 * 2**27, 16  # of memory: for Python and any text, and for each byte of the file
 
 
@@ -60,11 +61,6 @@ def write_frame(stream: BinaryIO, content: bytes) -> None:
     stream.flush()
 
 
-def opening_seconds(content: bytes) -> float:
-    """How long a file may take to open."""
-    return OPENING_SECONDS + SECONDS_A_BYTE * len(content)
-
-
 def open_content(kind: str, content: bytes, end: str | None) -> Tokenizer:
     """The tokenizer, here and now; a text ends with the token `end`, if it has that. TokenizerError."""
     module, name = KINDS[kind]
@@ -77,8 +73,7 @@ def main() -> None:
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other end
     about, content = json.loads(read_frame(source)), read_frame(source)
-    # A thread of its own ends the process, whoever holds Python's lock.
-    faulthandler.dump_traceback_later(opening_seconds(content), exit=True)
+    _limit_seconds(OPENING_SECONDS)
     _limit_memory(BYTES + BYTES_A_BYTE * len(content))
     opened: list[Tokenizer] = []
 
@@ -89,7 +84,7 @@ def main() -> None:
     goes_on = _answer(sink, facts)
     while goes_on and opened and (asked := read_frame(source)):
         name, argument, seconds = json.loads(asked)
-        faulthandler.dump_traceback_later(seconds, exit=True)
+        _limit_seconds(seconds)
         goes_on = _answer(sink, partial(_CALLS[name], opened[0], argument))
         faulthandler.cancel_dump_traceback_later()
 
@@ -119,6 +114,19 @@ def _answer(sink: BinaryIO, make: Callable[[], Any]) -> bool:
         reply["failure"], goes_on = f"{type(error).__name__}: {str(error)[:1000]}", False
     write_frame(sink, json.dumps(reply).encode())
     return goes_on
+
+
+def _limit_seconds(seconds: float) -> None:
+    """From now on the process has so many; then it ends, whoever holds Python's lock."""
+    try:
+        import resource
+
+        most = int(time.process_time() + seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+        seconds *= PATIENCE
+    except (ImportError, OSError, ValueError):  # no such limit here: the clock's alone
+        pass
+    faulthandler.dump_traceback_later(seconds, exit=True)
 
 
 def _limit_memory(n_bytes: int) -> None:
@@ -251,7 +259,7 @@ class _Worker:
             raise TokenizerError(f"{reason}.") from error
         about = {"kind": self._contents.kind, "end": self._contents.end}
         frames = [json.dumps(about).encode(), self._contents.content]
-        return cast(dict[str, Any], self._exchange(frames, opening_seconds(self._contents.content)))
+        return cast(dict[str, Any], self._exchange(frames, OPENING_SECONDS))
 
     def _exchange(self, frames: Sequence[bytes], seconds: float) -> Any:
         process, begun = cast("subprocess.Popen[bytes]", self._process), time.monotonic()

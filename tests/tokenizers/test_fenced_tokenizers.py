@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -170,3 +171,24 @@ def test_a_file_given_once_is_found_again(tmp_path: Path, monkeypatch: pytest.Mo
         load_tokenizer("tokenizers", "/author/x.json", folder=model)
     keep_given(model, "up.json", content())
     assert load_tokenizer("huggingface", "tokenizer.json", folder=model).kind == "huggingface"
+
+
+def many_tokens() -> bytes:
+    """200,000 added tokens, 27 MB."""
+    settings = json.loads(content())
+    look = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+    first = len(settings["model"]["vocab"])
+    settings["added_tokens"] = [{"id": first + at, "content": f"<{at}>", **look} for at in range(200_000)]
+    return json.dumps(settings).encode()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a system that may not count a process's own seconds")
+def test_the_seconds_are_those_of_its_own_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = workers()
+    tokenizer = fenced("tokenizers", many_tokens())  # of 10 s it takes 2, and 15 on the clock beside others
+    (own,) = workers() - before
+    monkeypatch.setattr(fence, "SECONDS", 0.5)
+    os.kill(own, signal.SIGSTOP)
+    threading.Timer(1.5, os.kill, (own, signal.SIGCONT)).start()
+    tokens = tokenizer.encode("the")
+    assert tokens.text == "the" and workers() - before == {own}

@@ -187,8 +187,9 @@ def test_the_seconds_are_those_of_its_own_processor(monkeypatch: pytest.MonkeyPa
     before = workers()
     tokenizer = fenced("tokenizers", many_tokens())  # of 10 s it takes 2, and 15 on the clock beside others
     (own,) = workers() - before
-    monkeypatch.setattr(fence, "SECONDS", 0.5)
-    os.kill(own, signal.SIGSTOP)
-    threading.Timer(1.5, os.kill, (own, signal.SIGCONT)).start()
-    tokens = tokenizer.encode("the")
-    assert tokens.text == "the" and workers() - before == {own}
+    monkeypatch.setattr(fence, "SECONDS", 1.5)
+    monkeypatch.setattr(fence, "ENTRIES_A_SECOND", 10**9)
+    for seconds, number in ((0.2, signal.SIGSTOP), (3.0, signal.SIGCONT)):
+        threading.Timer(seconds, os.kill, (own, number)).start()
+    text = "the thing " * 20_000
+    assert tokenizer.encode(text).text == text and workers() - before == {own}

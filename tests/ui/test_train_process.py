@@ -18,6 +18,7 @@ from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE
 from mta_viz.checkpoint.adapter import ADAPTER
 from mta_viz.errors import MtaVizError
 from mta_viz.training.finetune_settings import FinetuneConfig
+from mta_viz.ui.shell import processes
 from mta_viz.ui.shell import trainings as process
 from mta_viz.ui.shell.trainings import Settings, Training, command, find_trainings, read_training, start, stop
 from mta_viz.ui.train.form import SAMPLES, SIZES, STEP_PROMPTS, STEP_TEXTS, TEXT_TOKENS
@@ -136,6 +137,38 @@ def test_a_stop_reaches_no_process_but_the_one_that_writes_the_log(
     assert read_training(tmp_path / "own").alive
     stop(training)
     until(tmp_path / "own", lambda training: not training.alive)
+
+
+# What `ps -ww -o command= -p PID` of macOS prints: the words joined by spaces, nothing and status 1 for none.
+BSD_PS = """#!/bin/sh
+test "$1 $2 $3 $4" = "-ww -o command= -p" || exit 64
+case $5 in
+{own}) echo "/opt/homebrew/Frameworks/Python.app/Contents/MacOS/Python {named} finetune";;
+1) echo /sbin/launchd;;
+2) echo "/usr/bin/tail -f {log}";;
+*) exit 1;;
+esac
+"""
+
+
+def test_where_there_is_no_proc_the_command_line_is_that_of_ps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log, program = tmp_path / "a run" / LOG_FILE, tmp_path / "ps"
+    log.parent.mkdir()
+    with log.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stderr=held) as own:
+            named = " ".join(processes._named(log)).replace('"', '\\"')
+            program.write_text(BSD_PS.format(own=own.pid, named=named, log=log))
+            program.chmod(0o755)
+            monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+            monkeypatch.setattr(processes, "PROC", tmp_path / "no proc")
+            for pid in (1, 2, 3):
+                with pytest.raises(MtaVizError, match=f"not process {pid}, which"):
+                    processes.interrupt(log, pid)
+            processes.interrupt(log, own.pid)
+            assert own.wait(20) == -signal.SIGINT
 
 
 def test_a_link_in_the_place_of_the_log_is_not_written_through(settings: Settings, tmp_path: Path) -> None:

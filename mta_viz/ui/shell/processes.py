@@ -25,6 +25,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
+PROC = Path("/proc/self")
 LOG_END = 4096  # bytes of the log's end that are looked at
 LOCK_TRIES = 10
 
@@ -99,8 +100,8 @@ def interrupt(log: Path, pid: int) -> None:
 def _command_line(pid: int) -> str:
     """Of a process, its words joined by spaces; "" where nobody can tell."""
     with suppress(OSError):
-        if Path("/proc/self").exists():
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+        if PROC.exists():
+            line = (PROC.parent / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ")
         else:  # macOS
             asked = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
             line = subprocess.run(asked, capture_output=True, check=False).stdout

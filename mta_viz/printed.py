@@ -33,7 +33,7 @@ _INVALID = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
 _NOT_XML = re.compile(f"[{_INVALID}]")
 _UNSAFE = re.compile(f"[{_INVALID}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _LONG_WORD = re.compile(rf"\S{{{MOST + 1},}}")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", *"\uff1d\uff0b\uff0d\uff20")  # as OWASP lists them
 _REPR = reprlib.Repr()
 # Two levels of three: a list that holds itself, or is shared a billion times, stays short.
 _REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxset = 2, 3, 3, 3, 3

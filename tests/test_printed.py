@@ -101,7 +101,7 @@ def test_a_picture_has_no_text_that_xml_forbids() -> None:
 
 
 def test_a_text_in_a_csv_is_no_formula() -> None:
-    cells = ["=1+1", "+cmd", "-x", "@sum", "\tx", "-0.5", "+3", "plain", "-"]
+    cells = ["=1+1", "+cmd", "-x", "@sum", "\tx", "-0.5", "+3", "plain", "-", "\n=1", "\uff1d1"]
     for exact in (False, True):
         table = Table(("token", "value"), tuple((cell, -0.5) for cell in cells), exact)
         rows = list(csv.reader(io.StringIO(table.csv())))[1:]
@@ -115,5 +115,7 @@ def test_a_text_in_a_csv_is_no_formula() -> None:
             "+3",
             "plain",
             "'-",
+            "'\n=1",
+            "'\uff1d1",
         ]
         assert {row[1] for row in rows} == {"-0.5"}

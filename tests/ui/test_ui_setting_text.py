@@ -115,6 +115,14 @@ def test_threads_that_keep_the_same_all_get_its_id(tmp_path, monkeypatch):
     assert None not in names and len(set(names)) == len(list(tmp_path.iterdir())) == 60
 
 
+def test_threads_find_room_one_after_the_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path))
+    monkeypatch.setattr(kept_prompts, "MAX_KEPT", 3)
+    with ThreadPoolExecutor(16) as threads:
+        names = list(threads.map(lambda at: kept_prompts.keep(f"prompt {at}"), range(48)))
+    assert len(list(tmp_path.iterdir())) == 3 and len(list(filter(None, names))) == 3
+
+
 @pytest.mark.parametrize("kept", ["5", "[1, true]", '{"a": 1}', "[" * 100_000, "not JSON"])
 def test_what_is_kept_and_is_no_prompt_is_said(tmp_path, monkeypatch, kept):
     monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path))

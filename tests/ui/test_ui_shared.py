@@ -1,5 +1,6 @@
 """An app that several people use: lost connections, waiting, limits of jobs and of uploads, read-only."""
 
+import hashlib
 import io
 import os
 import re
@@ -9,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -177,6 +180,33 @@ def zipped(members: dict[str, bytes]) -> bytes:
 def test_a_model_comes_as_a_zip_of_its_folder():
     folder = keep_model("mine.zip", zipped({"run/params.json": b"{}", "run/model.safetensors": b"x"}))
     assert sorted(path.name for path in (folder / "run").iterdir()) == ["model.safetensors", "params.json"]
+
+
+def test_nobody_sees_half_of_a_zip_that_another_unpacks(monkeypatch):
+    members = {f"run/{at}.json": b"{}" for at in range(10)}
+    write_bytes = Path.write_bytes
+
+    def slowly(file: Path, content: bytes) -> int:
+        time.sleep(0.02)
+        return write_bytes(file, content)
+
+    monkeypatch.setattr(Path, "write_bytes", slowly)
+    content = zipped(members)
+    with ThreadPoolExecutor(3) as threads:
+        there = list(
+            threads.map(lambda _: len(list((keep_model("m.zip", content) / "run").iterdir())), "abc")
+        )
+    assert there == [10, 10, 10]
+
+
+def test_of_a_zip_that_ends_half_way_nothing_stays():
+    whole = zipped({"a.json": b"{}", "b.json": bytes(range(256)) * 9})
+    at = whole.index(b"b.json") + 10
+    content = whole[:at] + b"xxxx" + whole[at + 4 :]
+    for _ in range(2):  # not taken for unpacked the second time
+        with pytest.raises(MtaVizError, match="cannot be unpacked"):
+            keep_model("mine.zip", content)
+    assert not uploads.folder_of(hashlib.sha256(content).hexdigest()).exists()
 
 
 @pytest.mark.parametrize(

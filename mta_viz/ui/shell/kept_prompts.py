@@ -10,6 +10,7 @@ import json
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -24,6 +25,7 @@ MAX_TEXT = 2**20  # bytes of one
 MAX_OWN, MAX_OWN_BYTES = 100, 2**24  # of a session
 MAX_KEPT, MAX_BYTES = 4000, 2**28  # of all
 MAX_AGE = 90 * 86_400.0  # seconds since it was used
+_one_at_a_time = threading.Lock()
 _ID = re.compile(r"[0-9a-f]{20}")
 _ADDRESS = re.compile(rf"kept:({_ID.pattern})")
 
@@ -49,8 +51,9 @@ def keep(prompt: str, own: Own | None = None) -> str | None:
     try:
         content = prompt.encode()
         name = hashlib.sha256(content).hexdigest()[:20]
-        if find(name) is None and not _write(name, content, own or Own()):
-            return None
+        with _one_at_a_time:  # else each finds room for itself
+            if find(name) is None and not _write(name, content, own or Own()):
+                return None
         with suppress(OSError):  # a folder that can only be read
             (folder() / name).touch()
         return name

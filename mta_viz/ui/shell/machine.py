@@ -6,9 +6,9 @@ readers: what, whose, since when, how far; Stop for one's own. The check is the 
 """
 
 import hashlib
-import shutil
 import time
 import zipfile
+from functools import partial
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,6 +31,7 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import find_trainings
 from mta_viz.ui.shell.widgets import caption, menu, picked, plain, window
 from mta_viz.ui.shell.work import Reader, Work
+from mta_viz.writing import write_folder
 
 TABLE, SEARCH = "models.table", "models.search"
 MOST_MB, MOST_FILES = 200, 200  # of an upload, packed and unpacked
@@ -116,16 +117,16 @@ def keep_model(name: str, content: bytes) -> Path:
         return uploads.keep_upload(name, content).parent
     uploads.checked_name(name)
     folder = uploads.folder_of(hashlib.sha256(content).hexdigest())
-    if not folder.is_dir():
-        try:
-            _unpack(content, folder)
-        except DAMAGED_ZIP as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise MtaVizError(f"{printable(name)} cannot be unpacked: {printable(error)}") from error
+    try:
+        with uploads.one_at_a_time:
+            if not folder.is_dir():
+                write_folder(folder, partial(_unpack, content, folder), overwrite=False)
+    except DAMAGED_ZIP as error:
+        raise MtaVizError(f"{printable(name)} cannot be unpacked: {printable(error)}") from error
     return folder
 
 
-def _unpack(content: bytes, folder: Path) -> None:
+def _unpack(content: bytes, folder: Path, hidden: Path) -> None:
     """Regular files alone, inside the folder, no more bytes than they say. Raises ValueError otherwise."""
     with zipfile.ZipFile(BytesIO(content)) as archive:
         members = {_place(info): info for info in archive.infolist() if not info.is_dir()}
@@ -136,7 +137,7 @@ def _unpack(content: bytes, folder: Path) -> None:
             )
         uploads.make_room(size, folder)
         for place, info in members.items():
-            file = folder / place
+            file = hidden / place
             file.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(info) as packed:
                 file.write_bytes(packed.read(info.file_size))

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ MOST_OWN, MOST_BYTES = 2**29, 2**31  # bytes, of a session and of all
 MAX_AGE = 12 * 3600.0  # seconds since it was used, when there is no room
 LONGEST_NAME = 150  # bytes
 PREFIX, JUST_MADE = "mta-viz-uploads-", 60.0  # of folders; seconds in which one may not be locked yet
+one_at_a_time = threading.Lock()  # else each finds room for itself, or what another has half written
 READ_ONLY = "This app is read-only: it takes no files and starts no training."
 
 
@@ -65,13 +67,14 @@ def keep_upload(name: str, content: bytes) -> Path:
     Raises MtaVizError for a name no file can have, and where there is no room (FileError: on the disk).
     """
     file = folder_of(hashlib.sha256(content).hexdigest()) / checked_name(name)
-    if file.is_file() and file.stat().st_size == len(content):
-        os.utime(file)
-        return file
-    make_room(len(content), file)
-    with refusals(file):
-        file.parent.mkdir(exist_ok=True)
-    write(file, content)
+    with one_at_a_time:
+        if file.is_file() and file.stat().st_size == len(content):
+            os.utime(file)
+            return file
+        make_room(len(content), file)
+        with refusals(file):
+            file.parent.mkdir(exist_ok=True)
+        write(file, content)
     return file
 
 

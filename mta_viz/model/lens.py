@@ -18,7 +18,7 @@ from mta_viz.checkpoint.types import Source
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.hooking import ActivationCache
-from mta_viz.tokenizers.base import prompt_tokens
+from mta_viz.tokenizers.base import tokens_of
 
 RETURNS = ("logits", "loss", "both", None)
 
@@ -240,7 +240,7 @@ class LensNames:
         return torch.tensor(rows, device=self.embed.weight.device)
 
     def _ids(self, text: str, prepend_bos: bool | None) -> list[int]:
-        ids, bos = list(prompt_tokens(self._encoder, text).ids), self._encoder.bos_id
+        ids, bos = list(tokens_of(self._encoder, text).ids), self._encoder.bos_id
         if prepend_bos and bos is None:
             raise PromptError("prepend_bos: this model's tokenizer has no BOS")
         rest = ids[1:] if bos is not None and ids[:1] == [bos] else ids

@@ -42,7 +42,7 @@ from mta_viz.run.devices import (
 )
 from mta_viz.run.placing import first_device, placed
 from mta_viz.run.trace import Trace, check_unhooked
-from mta_viz.tokenizers.base import Tokens, prompt_tokens, tokens_from_ids
+from mta_viz.tokenizers.base import Tokens, tokens_from_ids, tokens_of
 from mta_viz.tokenizers.chat import chat_prompt
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ def tokenize(model: HookedMTA, prompt: Prompt, *, in_windows: bool = False) -> T
     if isinstance(prompt, str):
         if model.tokenizer is None:
             raise PromptError("this checkpoint came without its tokenizer; give the file, or token ids")
-        prompt = (model.tokenizer.encode if in_windows else partial(prompt_tokens, model.tokenizer))(prompt)
+        prompt = (model.tokenizer.encode if in_windows else partial(tokens_of, model.tokenizer))(prompt)
     ids = prompt.ids if isinstance(prompt, Tokens) else prompt
     checked = tokens_from_ids(ids, vocab_size=model.config.vocab_size, tokenizer=model.tokenizer)
     return prompt if isinstance(prompt, Tokens) else checked

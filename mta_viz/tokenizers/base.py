@@ -194,7 +194,7 @@ CUT_PLACES: tuple[CutPlace, ...] = get_args(CutPlace)
 Cut = TypeVar("Cut", str, tuple)
 
 
-def prompt_tokens(tokenizer: Tokenizer, text: str) -> Tokens:
+def tokens_of(tokenizer: Tokenizer, text: str) -> Tokens:
     """The tokens of a text that is given as a prompt. Raises as `check_characters` and `Tokenizer.encode`."""
     check_characters(text)
     return tokenizer.encode(text)

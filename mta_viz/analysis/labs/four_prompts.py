@@ -20,7 +20,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import tokenize
 from mta_viz.tasks.blocks import N_ALPHABET, VOCAB_SIZE, BlockTask, stream_generator
 from mta_viz.tasks.needles import QUESTION, PairsTask, make_pairs_sample
-from mta_viz.tokenizers.base import Tokenizer, Tokens, prompt_tokens
+from mta_viz.tokenizers.base import Tokenizer, Tokens, tokens_of
 from mta_viz.tokenizers.builtin import CharTokenizer
 
 PROMPTS = ("both", "A only", "B only", "neither")
@@ -174,7 +174,7 @@ def _encoded(
     """The text in the order of `PROMPTS`."""
     a, b, x, y = words
     both, only_a, only_b, neither = (
-        prompt_tokens(tokenizer, _filled(text, (a, b, *asked))) for asked in ((a, b), (a, y), (x, b), (x, y))
+        tokens_of(tokenizer, _filled(text, (a, b, *asked))) for asked in ((a, b), (a, y), (x, b), (x, y))
     )
     return both, only_a, only_b, neither
 

@@ -29,7 +29,7 @@ from mta_viz.run import tracing
 from mta_viz.run.devices import conversion, multiply_adds
 from mta_viz.run.placing import first_device, placed
 from mta_viz.run.trace import Trace
-from mta_viz.tokenizers.base import prompt_tokens
+from mta_viz.tokenizers.base import tokens_of
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores
 from mta_viz.ui.shell.page import ASSETS
@@ -191,7 +191,7 @@ def takes(model: Found, text: str) -> bool:
     path, given = str(model.path), state.part(TokenizerFiles).get(str(model.path))
     name = (summary.tokenizer_name, summary.tokenizer_path)
     try:
-        return bool(prompt_tokens(cache.tokenizer(*name, path, given, cache.changed(model.path)), text))
+        return bool(tokens_of(cache.tokenizer(*name, path, given, cache.changed(model.path)), text))
     except MtaVizError:
         return False
 

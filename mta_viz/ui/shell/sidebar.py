@@ -18,14 +18,7 @@ from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError, TooLongError
 from mta_viz.printed import printable
 from mta_viz.run.devices import multiply_adds
-from mta_viz.tokenizers.base import (
-    Tokenizer,
-    Tokens,
-    ids_from_text,
-    prompt_tokens,
-    shortened,
-    tokens_from_ids,
-)
+from mta_viz.tokenizers.base import Tokenizer, Tokens, ids_from_text, shortened, tokens_from_ids, tokens_of
 from mta_viz.tokenizers.chat import KIND
 from mta_viz.tokenizers.loading import keep_given
 from mta_viz.ui.shell import cache, link, models, state, work
@@ -246,7 +239,7 @@ def _draw_text(request: Request, model: ModelKey, tokenizer: Tokenizer) -> None:
             name, key = plain(example.name), f"example.{example.name}"
             st.button(name, key=key, width="stretch", on_click=_use_example, args=(example.text,))
     _draw_chat(model, tokenizer)
-    _want(request, text, nothing, str, partial(prompt_tokens, tokenizer))
+    _want(request, text, nothing, str, partial(tokens_of, tokenizer))
 
 
 def _draw_chat(model: ModelKey, tokenizer: Tokenizer) -> None:

@@ -9,8 +9,10 @@ from hypothesis import strategies as some
 
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.ui.shell import kept_prompts, link
+from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.pickers import Crop
 from mta_viz.ui.shell.state import MAX_CHARACTERS, from_text, to_text
+from tests.ui.driver import fine, part_of, run_through, said
 
 
 @given(some.booleans() | some.integers(-(10**9), 10**9) | some.text(max_size=MAX_CHARACTERS))
@@ -137,3 +139,13 @@ def test_where_nothing_can_be_kept_there_is_no_id(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path / "file" / "below"))
     assert kept_prompts.keep("text") is None
+
+
+def test_a_text_of_too_many_characters_is_refused_beside_its_box_and_cut_by_a_button(open_app, monkeypatch):
+    monkeypatch.setattr("mta_viz.tokenizers.base.MOST_CHARACTERS", 40)
+    app = open_app("tiny-mta", "ab " * 30)
+    assert "the prompt has 90 characters, and one may have 40" in said(app) and not app.exception
+    app.button(key="cut.middle").click().run()
+    run_through(app, "run")
+    fine(app)
+    assert part_of(app, Box).text == ("ab " * 30)[:20] + ("ab " * 30)[-20:]

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
-from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.base import Tokenizer, Tokens, tokens_of
 
 _SENTENCE_END = re.compile(r"(?:(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)|(?<=[.!?][\"')]))\s+")
 TAIL_TOKENS = 120  # the end of a haystack, where sentences are chosen to fit
@@ -46,8 +46,8 @@ def sentence_piece(tokenizer: Tokenizer, text: str) -> Piece:
 
 
 def plain_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
-    """The ids of `text` by itself, BOS left out. Raises TokenizerError when it cannot be encoded."""
-    tokens = tokenizer.encode(text)
+    """The ids of `text` by itself, BOS left out. Raises as `tokens_of`."""
+    tokens = tokens_of(tokenizer, text)
     return tokens.ids[_n_bos(tokenizer, tokens) :]
 
 

@@ -88,6 +88,9 @@ def test_the_lens_follows_tokens_over_the_layers(run, folder, trace):
     assert run("lens", folder, *PROMPT).json["depths"][-1]["ranks"] == [1, 2, 3, 4, 5]
     assert_refused(run("lens", folder, *PROMPT, "--position", 11), "position 11 is not in the prompt")
     assert_refused(run("lens", folder, *PROMPT, "--follow", "a\udce9"), "--follow is not valid UTF-8")
+    assert_refused(
+        run("lens", folder, *PROMPT, "--follow", "a" * 300), "300 tokens are to be followed", "256"
+    )
 
 
 def test_followed_tokens_are_read_after_the_white_space_that_begins_them(run, tmp_path):

@@ -23,6 +23,8 @@ from mta_viz.tokenizers.base import Tokens
 
 By = Literal["value", "change", "contribution"]
 
+MOST_FOLLOWED = 256  # of which each is compared with the whole vocabulary at every depth
+
 
 @dataclass(frozen=True)
 class TopCell:
@@ -318,7 +320,7 @@ def lens_over_layers(
     """Logit lens after `position` for chosen tokens, with the `k` most probable ones of every depth.
 
     Without `token_ids`, of the model's own `k` most probable tokens. Raises as `top_tokens` does,
-    and PromptError for ids outside the vocabulary.
+    and PromptError for ids outside the vocabulary, or more than `MOST_FOLLOWED`.
 
     >>> lens = mta_viz.lens_over_layers(trace, len(trace.tokens) - 1, k=1)
     >>> lens.pieces, lens.ranks[-1].tolist()
@@ -328,6 +330,8 @@ def lens_over_layers(
     wrong = [index for index in token_ids if not 0 <= index < vocab]
     if wrong:
         raise PromptError(f"token ids are 0 to {vocab - 1}; given: {', '.join(map(str, wrong))}")
+    if len(token_ids) > MOST_FOLLOWED:
+        raise PromptError(f"{len(token_ids):,} tokens are to be followed; expected at most {MOST_FOLLOWED}")
     every = torch.stack([_logits(trace, depth, position) for depth in depths])
     top = tuple(_top(trace, logits, k) for logits in every)
     ids = token_ids or tuple(token.id for token in top[-1])

@@ -329,17 +329,17 @@ def output_path(text: str) -> Path:
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
     """What reads a whole number of at least `least`, and at most `most` where that is given."""
-    expected = f"of at least {least}" if most is None else f"from {least} to {most:,}"
+    expected, most = f"of at least {least}" if most is None else f"from {least} to {most:,}", most or 10**40
 
     def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
-            raise ArgumentTypeError(f"{text!r} is not a whole number {expected}")
+        if not text.isdecimal() or len(text) > 40 or not least <= int(text) <= most:
+            raise ArgumentTypeError(f"{text[:40]!r} is not a whole number {expected}")
         return int(text)
 
     return number
 
 
-positive = whole(1)
+positive = whole(1, 10**7)  # lists are made of so many
 
 
 def number_list(text: str) -> tuple[int, ...]:

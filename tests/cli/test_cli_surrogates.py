@@ -25,4 +25,4 @@ def test_csv_has_a_row_a_model_and_a_seed_changes_nothing_else(run, folder):
 
 
 def test_no_models_are_refused(run, folder):
-    assert_refused(run("surrogates", folder, "--count", 0), "at least 1")
+    assert_refused(run("surrogates", folder, "--count", 0), "from 1 to")

@@ -44,6 +44,10 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def named(self, position: int) -> str:
+        """A token with its position, as sentences and tables name it: `299 "␣is"`."""
+        return f'{position} "{self.pieces[position]}"'
+
 
 @runtime_checkable
 class Tokenizer(Protocol):
@@ -111,6 +115,15 @@ def label(text: str) -> str:
 def label_bytes(piece: bytes) -> str:
     """The label of a token that stands for the UTF-8 bytes `piece`, whole characters or not."""
     return label(piece.decode("utf-8", errors="surrogateescape"))
+
+
+def quoted(text: str) -> str:
+    """`“753”`: a text, or labels put together, as sentences quote it: without spaces around it.
+
+    Of spaces alone the labels are quoted; what else cannot be seen stands as in labels.
+    """
+    shown = label(text)
+    return f"“{shown.replace('␣', ' ').strip() or shown}”"
 
 
 def split_characters(pieces: Sequence[str]) -> dict[int, str]:

@@ -166,8 +166,8 @@ def test_pairs_and_written_prompts_are_found_in_as_needles_are(model):
     sample = make_pairs_sample(model.tokenizer, PairsTask(2, 2, 330, 50), 3)
     finder = find(capture(model, sample.tokens), sample_parts(sample))
     assert figure("pairs-finder", model, **PAIRS).table.csv() == finder.asked.table().csv()
-    assert f"“{sample.subject} (asked)”" in figure("pairs-finder", model, **PAIRS).caption
-    assert "“Ann is in Rome. (asked)”" in figure("file-finder", model, **WRITTEN).caption
+    assert f"the needle “{sample.subject}”" in figure("pairs-finder", model, **PAIRS).caption
+    assert "the needle “Ann is in Rome.”" in figure("file-finder", model, **WRITTEN).caption
     with pytest.raises(PromptError, match="no span of this sample is marked as asked"):
         figure("file-finder", model, **WRITTEN, seed=1)
     with pytest.raises(PromptError, match="has 2 samples, counted from 0; there is no 2"):

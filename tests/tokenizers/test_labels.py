@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from mta_viz.tokenizers.base import label, label_bytes, split_characters
+from mta_viz.tokenizers.base import label, label_bytes, quoted, split_characters
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,23 @@ def test_label_of_text(text: str, shown: str) -> None:
 )
 def test_label_of_bytes(piece: bytes, shown: str) -> None:
     assert label_bytes(piece) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (" 753", "“753”"),
+        ("␣753", "“753”"),
+        ("␣San␣Juan ", "“San Juan”"),
+        (" ", "“␣”"),
+        ("\n7", "“⏎7”"),
+        ("\u202eabc", "“<U+202E>abc”"),
+        ("", "“<empty>”"),
+    ],
+)
+def test_sentences_quote_a_text_and_its_labels_alike(text: str, shown: str) -> None:
+    assert quoted(text) == shown
+    assert quoted(label(text)) == shown
 
 
 def test_no_character_has_a_blank_label() -> None:

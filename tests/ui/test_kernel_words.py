@@ -144,7 +144,7 @@ def test_a_long_measurement_waits_for_its_button(open_app, monkeypatch):
     assert "The next token" not in said(app)
     app.button(key="kernel-effect").click().run()
     fine(app)
-    assert "The next token “" in said(app) and "final attention lies on other keys" in said(app)
+    assert 'The next token "' in said(app) and "final attention lies on other keys" in said(app)
 
 
 def test_the_same_edit_on_two_samples_says_which_each_is_of():

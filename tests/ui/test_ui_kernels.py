@@ -164,7 +164,7 @@ def test_the_needle_that_is_asked_for_gets_its_gain(open_app):
     prompt = "The magic number of Rome is 12. The magic number of Oslo is 77. The magic number of Rome is"
     app = open_app("tiny-mta", prompt, PAGE, layer=0, head=3, place="head_post")
     fine(app)
-    assert "“Rome (asked)” gets" in said(app) and "Press Run" not in said(app)
+    assert "the needle “Rome” gets" in said(app) and "Press Run" not in said(app)
     assert "has not been measured" in said(app) and "effects " in said(app) and "--task needle" in said(app)
 
 
@@ -216,7 +216,7 @@ def test_the_map_goes_back_to_its_strongest_head(open_app):
     app = open_app("tiny-mta", NEEDLE, PAGE, PAPER | {"figure": "kernel-map"})
     fine(app)
     caption = caption_to_copy(app)
-    assert "attends most to “Oslo (asked)”" in said(app)
+    assert "attends most to the needle “Oslo”" in said(app)
     head = app.selectbox(key="widget.head")
     head.set_value((head.value + 1) % 4).run()
     fine(app)

@@ -296,10 +296,10 @@ def test_gradients_are_stopped_with_what_they_had_and_go_on_from_there(surgery, 
 def test_what_an_answer_rests_on_is_the_notebooks(surgery, models_folder):
     model = mta_viz.load(models_folder / "tiny-mta")
     app = surgery(settings={"surgery tab": "Attribution"})
-    assert "After token 12 “o”: the answer" in said(app) and "the plan above plays no part" in said(app)
+    assert 'After token 12 "o": the answer' in said(app) and "the plan above plays no part" in said(app)
     app.number_input(key="widget.asked position").set_value(3).run()
     app.text_input(key="widget.asked answer").set_value("lo").run()
-    assert "After token 3 “l”: the answer “lo” (as typed)" in said(app)
+    assert 'After token 3 "l": the answer “lo” (as typed)' in said(app)
     app.button(key="start.attribution").click().run()
     until(app, lambda: any(number.label == "Completeness error" for number in app.metric))
     values = mta_viz.attribute(model, PROMPT, answer="lo", position=3, baseline="bos").found

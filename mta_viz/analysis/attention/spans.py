@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
-from mta_viz.tokenizers.base import Tokens, label
+from mta_viz.tokenizers.base import Tokens, label, quoted
 
 Characters = tuple[int, int]  # the first, and the one after the last
 QUESTION = "?"  # its letter
@@ -54,6 +54,13 @@ class Span:
     def positions(self) -> range:
         """Its token positions."""
         return range(self.start, self.stop)
+
+    @property
+    def words(self) -> str:
+        """As sentences name it: `the needle “Oslo”`, `the block “kemub”`, `“rabbit”`."""
+        name, _, kind = self.name.partition(" (")
+        kinds = {"asked)": "the needle ", "target)": "the block "}
+        return f"{kinds[kind]}{quoted(name)}" if kind in kinds else quoted(self.name)
 
 
 def find(tokens: Tokens, wanted: str, *, pattern: bool = False) -> tuple[range, ...]:

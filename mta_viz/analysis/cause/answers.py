@@ -28,7 +28,7 @@ from mta_viz.printed import probability_text
 from mta_viz.run.scoring import after_layer, last_logits
 from mta_viz.run.tracing import Progress, Trace, capture, generate, load, operated
 from mta_viz.tasks.facts import plain_ids
-from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.base import Tokenizer, Tokens, quoted
 
 MAX_TOKENS = 32
 MOST_WHITE_SPACE = 3  # tokens of it that are read on from before an answer
@@ -55,6 +55,11 @@ class Answer:
     def as_data(self) -> dict[str, object]:
         """As JSON-ready values."""
         return vars(self) | {"ids": list(self.ids)}
+
+    @property
+    def words(self) -> str:
+        """`“753”`, as sentences quote it."""
+        return quoted(self.text)
 
     def explains(self, place: int, piece: str) -> str:
         """Which of its tokens is explained: `token 2 of 3 of the answer: "7"`."""
@@ -319,11 +324,11 @@ class TwinAnswer:
     own: Standing
     standing: Standing
 
-    def words(self, answer: str) -> str:
+    def words(self, answer: Answer) -> str:
         """What it writes, and how the model's `answer` stands with it."""
         own = probability_text(self.own.probability)
-        writes = f"{self.name} writes “{self.writes.strip()}” (probability {own})"
-        return f"{writes}; it gives “{answer}” {self.standing.words()}"
+        writes = f"{self.name} writes {quoted(self.writes)} (probability {own})"
+        return f"{writes}; it gives {answer.words} {self.standing.words()}"
 
 
 def written(model: HookedMTA, ids: tuple[int, ...]) -> str:

@@ -70,7 +70,7 @@ class RemovedCells(Printed):
 
     def _title(self) -> str:
         where = "all layers" if self.layer is None else f"layer {self.layer}"
-        token = f"token {self.place} of {self.answer.text!r}"
+        token = f"token {self.place} of {self.answer.words}"
         return f"Softmax cells of {where} removed in turn: what the logit of {token} loses"
 
     def _table(self) -> tuple[Row, Sequence[Row]]:

@@ -135,7 +135,7 @@ class Story(Printed):
             alone = "The last token sees no other key, so no head has a choice"
             return f"{alone}; the answer is {self.answer_words}."
         layer, head = (at + numbering_from for at in self.place)
-        name, asked = f"L{layer} H{head}", span_words(self.asked)
+        name, asked = f"L{layer} H{head}", self.asked.words
         if self.kernel is None:
             return self._plain_sentence(name, asked)
         before, after = (percent(weight.share) for weight in self.weights)
@@ -164,19 +164,14 @@ class Story(Printed):
     @property
     def answer_words(self) -> str:
         """`“753” (log-odds +9.31, rank 1, probability 1.000)`."""
-        return f"“{self.answer_text}” ({self.standing.words()})"
-
-    @property
-    def answer_text(self) -> str:
-        """Without the white space it begins with."""
-        return self.answer.text.strip(" ␣") or self.answer.text
+        return f"{self.answer.words} ({self.standing.words()})"
 
     @property
     def twin_words(self) -> str:
         """The plain twin's answer in words; why there is none."""
         if isinstance(self.twin, Absent):
             return self.twin.reason
-        return self.twin.words(self.answer_text)
+        return self.twin.words(self.answer)
 
     @property
     def states(self) -> dict[str, Standing]:
@@ -200,7 +195,7 @@ class Story(Printed):
             (name, number(at.log_odds), at.rank, probability_text(at.probability))
             for name, at in self.states.items()
         ]
-        return (f"answer {self.answer.text!r}", "log-odds", "rank", "probability"), rows
+        return (f"answer {self.answer.words}", "log-odds", "rank", "probability"), rows
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, as the command prints them: log-odds and log-probabilities in nats."""
@@ -337,13 +332,6 @@ def _written(trace: Trace, answer: Answer, standing: Standing) -> str:
     """The likeliest continuation of as many tokens as the answer has: the answer itself at rank 1."""
     same = standing.rank == 1
     return written(trace.model, answer.ids if same else generate(trace.model, trace.tokens, len(answer.ids)))
-
-
-def span_words(span: Span) -> str:
-    """`the needle “Oslo”`, `the block “kemub”`, `“rabbit”`."""
-    name, _, kind = span.name.partition(" (")
-    kinds = {"asked)": "the needle ", "target)": "the block "}
-    return f"{kinds.get(kind, '')}“{name.strip(' ␣') or name}”"
 
 
 def percent(share: float) -> str:

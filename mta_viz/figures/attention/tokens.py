@@ -188,7 +188,7 @@ class NextToken(NamedFigure[cells.Predictions]):
 
     def caption(self, source: Source, result: cells.Predictions) -> str:
         """After which token."""
-        return f'Next token after {self.position} "{source.trace.tokens.pieces[self.position]}".'
+        return f"Next token after {source.trace.tokens.named(self.position)}."
 
 
 @named("lens")
@@ -317,7 +317,7 @@ def sentence(source: Source, why: decomposition.Decomposition) -> str:
         words = f"exp({why.score:+.4g} - {why.log_normaliser:.4g}): its score less the logsumexp of the row."
         if why.rival is None or why.margin is None:
             return words
-        rival = f'key {why.rival} "{source.trace.tokens.pieces[why.rival]}"'
+        rival = f"key {source.trace.tokens.named(why.rival)}"
         side = "ahead of" if why.margin >= 0 else "behind"
         return f"{words} {abs(why.margin):.3g} nats {side} the largest other one, {rival}."
     if isinstance(why, decomposition.Scored):

@@ -258,7 +258,7 @@ class KernelPathsGraph(Measured[KernelPaths]):
 
     def line(self, source: Source, result: KernelPaths) -> str:
         """Whose change it is, how large, and how much of it what is drawn explains."""
-        words = f"Answer “{result.answer.text}”: {score_text(result.whole)} nats without the kernel"
+        words = f"Answer {result.answer.words}: {score_text(result.whole)} nats without the kernel"
         if abs(result.whole) < SMALL:
             return f"{words}, too little to share out."
         drawn = result.n_together
@@ -269,7 +269,7 @@ class KernelPathsGraph(Measured[KernelPaths]):
         name = self.kernel.name(source.numbering)
         return (
             f"{name} {EDITS[self.edit]}, which changes the log-probability of the answer "
-            f"“{result.answer.text}” from {score_text(result.before)} by {score_text(result.whole)} nats: "
+            f"{result.answer.words} from {score_text(result.before)} by {score_text(result.whole)} nats: "
             "the whole effect. A line: that change when the reader at its end alone gets what its head "
             "writes without the kernel, all else as in the run, what lies above running on (path patching; "
             "exact, this prompt only). Brown: the answer loses; green, dashed: it gains. "

@@ -8,7 +8,7 @@ from mta_viz.analysis.attention.spans import needle_spans
 from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
 from mta_viz.analysis.cause.choosing import answer_span, kernel_gains
 from mta_viz.analysis.cause.effects import Absent, Effects
-from mta_viz.analysis.cause.story import ASKED, span_words
+from mta_viz.analysis.cause.story import ASKED
 from mta_viz.analysis.kernels.definitions import NO_SORT
 from mta_viz.analysis.kernels.kernels import KernelId, LayerKernelSet, Place
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, family, names_of
@@ -93,7 +93,7 @@ def _on_run(run: Trace) -> Order:
     asked = next((span for span in named if span.name.endswith(ASKED) and span.stop <= last), None)
     span = asked or answer_span(AnswerMeter(run, answer_after(run, None)))
     why = "" if asked else " (of largest direct effect on the answer)"
-    words = f"what each adds to the last token's share of {span_words(span)}{why} on this prompt"
+    words = f"what each adds to the last token's share of {span.words}{why} on this prompt"
     return Order("gain", words, _falling(kernel_gains(find(run, Parts(span, (span,), last)))))
 
 

@@ -265,7 +265,7 @@ class FinderMap(OfSample[Finder]):
         """The score and its part."""
         score, part = self.score_of(result), self.part_of(result)
         return (
-            f"{score.name} ({score.unit}) of “{part.name}”: {score.definition} Layers down, heads across. "
+            f"{score.name} ({score.unit}) of {part.words}: {score.definition} Layers down, heads across. "
             "Hatched: this layer has no such stage."
         )
 

@@ -29,7 +29,7 @@ from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause.attribution import SourceCells, direct_effects, meter_of
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
-from mta_viz.plots.theme import cut, score_text, weight_text
+from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.address import draw_address, draw_stale
 from mta_viz.ui.shell.page import Page, errors_as_messages
@@ -153,11 +153,8 @@ class Cell:
         """Its head and both tokens."""
         layer, head, query, key = self.place.values()
         name = head_name(layer, head, self.page.numbering)
-        return {"head": name, "query": self.token(query), "key": self.token(key)}
-
-    def token(self, position: int) -> str:
-        """A token with its position."""
-        return f"{position} “{cut(self.page.trace.tokens.pieces[position], 20)}”"
+        named = self.page.trace.tokens.named
+        return {"head": name, "query": named(query), "key": named(key)}
 
     def why(self, stage: Stage) -> made.Decomposition:
         """What its value at a stage is made of."""
@@ -281,7 +278,7 @@ def _facts(cell: Cell, why: made.Decomposition) -> dict[str, str]:
     if isinstance(why, made.Softmaxed):
         facts["before"] = score_text(why.score)
         if why.rival is not None and why.margin is not None:
-            facts |= {"margin": score_text(why.margin), "rival": cell.token(why.rival)}
+            facts |= {"margin": score_text(why.margin), "rival": cell.page.trace.tokens.named(why.rival)}
     return facts
 
 

@@ -161,7 +161,7 @@ def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, i
         if (layer, head) != strongest:
             target = KernelId(strongest[0], strongest[1], where)
             st.button(f"Go to {name}", key="figure.strongest", on_click=select_kernel, args=(target,))
-    words = f"Of all heads with such a kernel {name} attends most to “{keys.name}”"
+    words = f"Of all heads with such a kernel {name} attends most to {keys.words}"
     caption(f"{words} from the last of the rows.")
     return layer, head
 

@@ -33,7 +33,7 @@ from mta_viz.printed import probability_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import level_text
-from mta_viz.tokenizers.base import label
+from mta_viz.tokenizers.base import unnamed
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.kernels.inserting import draw_inserting
 from mta_viz.ui.shell import state
@@ -312,7 +312,7 @@ def _prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> li
     if effect.gain is not None and span is not None:
         gain = effect.gain.gain
         sentences.append(
-            f"Of the last token's attention, “{span.name}” gets {weight_text(effect.gain.with_kernel)} "
+            f"Of the last token's attention, {span.words} gets {weight_text(effect.gain.with_kernel)} "
             f"with it and {weight_text(effect.gain.without)} without: "
             f"it {'adds' if gain >= 0 else 'takes'} {weight_text(abs(gain))}."
         )
@@ -321,16 +321,14 @@ def _prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> li
 
 def _answer_sentence(effect: KernelEffect, page: Page) -> str:
     answer, tokenizer = effect.answer, page.model.tokenizer
-    names = [
-        label(tokenizer.decode((token,))) if tokenizer else f"token {token}"
-        for token in (answer.token, answer.token_without)
-    ]
+    ids = answer.token, answer.token_without
+    names = tokenizer.pieces(ids) if tokenizer else tuple(map(unnamed, ids))
     now, then = (probability_text(math.exp(nats)) for nats in (answer.log_probability, answer.without))
     white = f" after the white space written first ({len(answer.after)} tokens)" if answer.after else ""
     words = (
-        f"The next token “{names[0]}”{white} has probability {now} with it and {then} without "
+        f'The next token "{names[0]}"{white} has probability {now} with it and {then} without '
         f"({_signed(answer.change)} nats)"
     )
     if answer.token_without == answer.token:
         return f"{words}, and stays the most probable."
-    return f"{words}; the most probable is then “{names[1]}”."
+    return f'{words}; the most probable is then "{names[1]}".'

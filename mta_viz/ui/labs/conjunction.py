@@ -140,7 +140,7 @@ def _draw_prompts(sample: FourPrompts, figure: figures.OfConjunction) -> None:
     rows = [{"prompt": name, "of the first sample": end} for name, end in zip(PROMPTS, ends, strict=True)]
     narrow = {"prompt": st.column_config.TextColumn(width="small")}
     st.dataframe(rows, hide_index=True, column_config=narrow)
-    words = f"{len(sample.prompts[0])} tokens each; the span is “{sample.span.name}”."
+    words = f"{len(sample.prompts[0])} tokens each; the span is {sample.span.words}."
     if isinstance(figure, figures.PairsConjunction):
         words += " What stands for a word is nowhere else in the prompt and has as many tokens."
     if isinstance(figure, figures.BlockConjunction):

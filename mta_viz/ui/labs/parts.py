@@ -214,7 +214,7 @@ def draw_heads(
 
 
 def _draw_map(page: Page, figure: FinderMap, finder: Finder) -> None:
-    line = f"Click a head. {figure.score_of(finder).name} of “{figure.part_of(finder).name}”."
+    line = f"Click a head. {figure.score_of(finder).name} of {figure.part_of(finder).words}."
     look: dict[str, Any] = {"result": finder, "widget": f"finder.{hash(figure)}", "words": line}
     with st.container(width=MAP_PX):
         show.show(source_of(page), figure, on_map(FINDER), **look)
@@ -265,7 +265,7 @@ def _share_text(share: float) -> str:
 
 def _head_words(finder: Finder, layer: int, head: int) -> str:
     shares = [f"{short} {text}" for short, text in _stage_texts(finder, layer, head).items() if text]
-    words = f"share of “{finder.parts.asked.name}” {', '.join(shares)}"
+    words = f"share of {finder.parts.asked.words} {', '.join(shares)}"
     mass = float(finder.asked.values["mass.final"][layer, head])
     if mass < 0:
         words += f"; its final weights sum to {mass:+.3f} there: the part is subtracted"
@@ -285,7 +285,7 @@ def _lit_words(finder: Finder, numbering: int) -> str:
             lit.append(f"{where} that of {name}, share {start:.3f} before and {stop:.3f} after")
     if not lit:
         return "No convolution of this model raises the asked part's share."
-    return f"The convolution that lights “{finder.parts.asked.name}” most: {'; '.join(lit)}."
+    return f"The convolution that lights {finder.parts.asked.words} most: {'; '.join(lit)}."
 
 
 def _open_in_workspace(
@@ -361,7 +361,7 @@ def _sum_words(crop: StepCrop) -> str:
     asked, asking = crop.region.asked, crop.region.asking
     where = "before the softmax" if crop.place == "pre" else "after the softmax"
     return (
-        f"Convolution {where}: the {crop.before.stage.value.unit}s of “{asking.name}” x “{asked.name}” "
+        f"Convolution {where}: the {crop.before.stage.value.unit}s of {asking.words} x {asked.words} "
         f"sum to {before} before it and {after} after; in the last query's row alone to {last_before} "
         f"and {last_after}."
     )

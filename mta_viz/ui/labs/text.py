@@ -15,6 +15,7 @@ from mta_viz.figures.labs.measured import LastWords, LossText
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import probability_text
 from mta_viz.tasks.written import FORMAT_WORDS, parse_passages
+from mta_viz.tokenizers.base import quoted
 from mta_viz.ui.labs.parts import draw_verdict, source_of
 from mta_viz.ui.shell import link, show, state
 from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
@@ -146,10 +147,10 @@ def _draw_words(page: Page, given: _Given, scores: PassageScores, running: bool)
 
 def _verdict(word: WordScore, vocabulary: int) -> str:
     tokens = f"{len(word.pieces)} token{'s' if len(word.pieces) > 1 else ''}: {' '.join(word.pieces)}"
-    missed = "" if word.rank == 1 else f", the likeliest is “{word.instead}”"
+    missed = "" if word.rank == 1 else f", the likeliest is {quoted(word.instead)}"
     cut = f" Only the last {word.n_read:,} of {word.n_before:,} tokens were read."
     return (
-        f"Last word: “{word.word}” {'✓' if word.greedy else '✗'} ({tokens}). "
+        f"Last word: {quoted(word.word)} {'✓' if word.greedy else '✗'} ({tokens}). "
         f"Its first token has rank {word.rank:,} of {vocabulary:,}{missed}. "
         f"p(word) {probability_text(word.probability)}, perplexity {_number_text(word.perplexity)}."
         f"{'' if word.n_read == word.n_before else cut}"

@@ -22,7 +22,7 @@ from mta_viz.figures.cause.attribution import meter_of
 from mta_viz.model.interventions import HOOKS, PatchHead
 from mta_viz.model.plans import Listed, Plan
 from mta_viz.model.stages import Stage
-from mta_viz.plots.theme import cut, score_text
+from mta_viz.plots.theme import score_text
 from mta_viz.printed import probability_text
 from mta_viz.run.tracing import tokenize
 from mta_viz.tokenizers.base import ids_from_text
@@ -57,7 +57,7 @@ def draw_board(page: Page, plan: Plan) -> None:
     board: Board = remember(lambda: answer_board(meter, run, plan), "board", page.key, meter.answer, plan)
     count = len(board.answer.ids)
     n_tokens = "1 token" if count == 1 else f"{count} tokens, measured together"
-    caption(f"Answer “{board.answer.text}”: {SOURCES[board.answer.source]}; {n_tokens}.")
+    caption(f"Answer {board.answer.words}: {SOURCES[board.answer.source]}; {n_tokens}.")
     ends = math.exp(board.before), math.exp(board.after)
     answer = ("answer", *ends, ends[1] - ends[0])
     top = [
@@ -124,9 +124,8 @@ def pick_question(page: Page) -> AnswerAt:
         position = number("After token", POSITION, (0, last), default=last, **look)
         text = (ANSWER.value if position == last else _own_answer()) or None
     asked = AnswerAt(position, text, _answer(page, position, text))
-    piece = cut(page.trace.tokens.pieces[asked.position], 24)
     caption(
-        f"After token {asked.position} “{piece}”: the answer “{asked.answer.text}” "
+        f"After token {page.trace.tokens.named(asked.position)}: the answer {asked.answer.words} "
         f"({SOURCES[asked.answer.source]}). The original model: the plan above plays no part here."
     )
     return asked

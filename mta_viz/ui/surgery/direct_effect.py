@@ -11,6 +11,7 @@ from mta_viz.figures.cause import attribution as figures
 from mta_viz.figures.cause.attribution import CELL_KINDS, MAP_PX, CellsRemoved
 from mta_viz.plots.theme import score_text
 from mta_viz.run.tracing import estimate_seconds
+from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head
@@ -54,7 +55,7 @@ def draw_direct_effect(page: Page, selected: Selected) -> None:
         cells = figures.SourceCells(of=of, **look, **which)
         show(source, cells, widget=f"responsible.{of}.{key_of(page.key, cells)}")
     removed = figures.CellsRemoved(layer=selected.layer, **which)
-    _draw_cells(page, result.tokens.pieces, result.largest(selected.layer), removed)
+    _draw_cells(page, result.tokens, result.largest(selected.layer), removed)
 
 
 def _pick_token_of(page: Page, asked: AnswerAt) -> int:
@@ -89,7 +90,7 @@ def _draw_sums(page: Page, selected: Selected, result: DirectEffects) -> None:
     )
 
 
-def _draw_cells(page: Page, pieces: Sequence[str], cells: Sequence[Cell], spec: CellsRemoved) -> None:
+def _draw_cells(page: Page, tokens: Tokens, cells: Sequence[Cell], spec: CellsRemoved) -> None:
     """The layer's largest direct effects, and what is lost when the first of them are removed."""
     layer = layer_label(cells[0].layer, page.numbering)
     st.markdown(f"**{layer}: the cells of largest direct effect, of all its heads**")
@@ -98,8 +99,8 @@ def _draw_cells(page: Page, pieces: Sequence[str], cells: Sequence[Cell], spec: 
         [
             {
                 "source head": head_label(cell.head, page.numbering),
-                "query": f"{cell.query} “{pieces[cell.query]}”",
-                "key": f"{cell.key} “{pieces[cell.key]}”",
+                "query": tokens.named(cell.query),
+                "key": tokens.named(cell.key),
                 "softmax": cell.softmax,
                 **dict(zip(EFFECTS, effects, strict=True)),
             }

@@ -25,6 +25,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots.theme import score_text
 from mta_viz.printed import probability_text
 from mta_viz.run.tracing import estimate_seconds
+from mta_viz.tokenizers.base import quoted
 from mta_viz.ui.kernels.parts import effects_of
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell import state
@@ -140,7 +141,7 @@ def draw_answer(desk: Desk) -> None:
     if story is None:
         return
     kernel, own = desk.kernel, story.standing
-    parts = [f"**Answer “{plain(story.answer_text)}”** {_words(own)}"]
+    parts = [f"**Answer {plain(story.answer.words)}** {_words(own)}"]
     if kernel is not None and not desk.plan:
         quick = estimate_seconds(page.model, len(page.trace.tokens)) < QUICK
         alone = story.without if kernel == story.kernel else None
@@ -153,10 +154,8 @@ def draw_answer(desk: Desk) -> None:
             )
     if not isinstance(story.twin, Absent):
         twin = story.twin
-        writes = plain(twin.writes.strip())
-        parts.append(
-            f"**{plain(twin.name)}** writes “{writes}”, gives it {_words(twin.standing, short=True)}"
-        )
+        writes = plain(f"writes {quoted(twin.writes)}, gives it")
+        parts.append(f"**{plain(twin.name)}** {writes} {_words(twin.standing, short=True)}")
     with st.container(key="answer", horizontal=True, gap="medium"):
         for part in parts:
             st.markdown(part, width="content")

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mta_viz.analysis.attention.taps import all_tap_gains
 from mta_viz.analysis.cause.answers import twin_answer
-from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
+from mta_viz.analysis.cause.effects import Absent, Effect, Effects
 from mta_viz.analysis.cause.shapley_file import find_shapley
 from mta_viz.analysis.cause.story import BY, RULE, Story
 from mta_viz.analysis.cause.sweeps import Outcome, outcome
@@ -36,7 +36,7 @@ from mta_viz.exporting.provenance import Provenance, from_text
 from mta_viz.exporting.saved import Saved, saved
 from mta_viz.figures import spec
 from mta_viz.figures.base import Source, drawn
-from mta_viz.figures.kernels.gallery import kernel_rows
+from mta_viz.figures.kernels.gallery import effects_without, kernel_rows
 from mta_viz.figures.labs import ODDS, SHARES, StoryFigure
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import number, probability_text, size_text
@@ -343,10 +343,7 @@ def _gains(order: Order, story: Story) -> list[Titled]:
 
 def _measured(order: Order) -> Effects | Absent:
     """What was measured beside these weights, at the own tap where it was."""
-    if order.source.model.plan:
-        return Absent(texts()["edited"])
-    own = find_effects(order.source.model.path, "own-tap")
-    return find_effects(order.source.model.path) if isinstance(own, Absent) else own
+    return Absent(texts()["edited"]) if order.source.model.plan else effects_without(order.source)
 
 
 def _has_no_kernels(order: Order) -> bool:

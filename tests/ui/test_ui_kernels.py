@@ -6,9 +6,12 @@ import time
 import pytest
 import torch
 
+from mta_viz.analysis.cause.effects import find_effects
 from mta_viz.analysis.kernels.definitions import measured_rates
+from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.checkpoint.native import write_kernels
 from mta_viz.run.tracing import load
+from mta_viz.version import ASSETS
 from tests.tiny_models import write_wide
 from tests.ui.driver import app_at, charts, fine, run_through, run_until, said, session_of
 
@@ -57,7 +60,7 @@ def test_an_address_opens_a_card_whose_buttons_go_on(open_app):
     assert "tiny-mta · L3 H2 · after the softmax" in said(app)
     assert [len(chart["layout"].get("shapes", [])) for chart in charts(app)[:2]] == [2, 0]
     assert len(charts(app)) == 6  # atlas, head mixing, taps, probe, scores, nearest kernels
-    assert "The next token “" in said(app)  # measured at once on a short prompt
+    assert 'The next token "' in said(app)  # measured at once on a short prompt
     app.toggle(key="widget.hide_own_tap").set_value(True)
     app.toggle(key="widget.card_frequency").set_value(True)
     app.selectbox(key="card.probe.3.2.post").set_value("run of keys").run()
@@ -86,6 +89,10 @@ def test_the_atlas_opens_on_the_kernel_that_matters_most_and_says_by_what(open_a
     app = app_at(PAGE, ck="blocks-n5-mta").run()
     fine(app)
     assert "Sorted by what the answer loses without each" in said(app) and "of the blocks task" in said(app)
+    lost = find_effects(ASSETS / "blocks-n5-mta", "own-tap").of(KernelId(2, 0, "pre"))
+    assert f"L2 H0 −{-lost.log_probability_change.value:.2f}" in json.dumps(
+        charts(app)[0], ensure_ascii=False
+    )
 
 
 def test_old_addresses_of_the_page_lead_to_their_kernels(open_app):

@@ -16,6 +16,7 @@ from mta_viz.analysis.kernels.probes import SPIKE, probe_of, read_off
 from mta_viz.analysis.kernels.table import Row, kernel_of
 from mta_viz.analysis.labs.blocks import block_spans
 from mta_viz.analysis.labs.finder import Parts, find
+from mta_viz.model.plans import Edit
 from mta_viz.run.trace import Trace
 
 GROUPS: dict[str, tuple[str, ...]] = {  # what kernels do, and the first names that say so
@@ -49,6 +50,9 @@ MEANING = {
 DISTANCE, SMALLEST = "distance_from_identity", 0.005  # of a value that is not rounded to 0
 
 
+WITHOUT: dict[Edit, str] = {"own-tap": "without each", "identity": "with each at the identity"}
+
+
 @dataclass(frozen=True)
 class Order:
     """What kernels are sorted by, in words too, and the value of each that has one, the first first."""
@@ -77,8 +81,8 @@ def order_of(rows: Sequence[Row], sort: str, effects: Effects | Absent, run: Tra
         return Order("column", sort.replace("_", " "), _column(rows, sort))
     if isinstance(effects, Effects):
         words = (
-            "what the answer loses without each (number: its log-probability's change in nats, mean over "
-            f"{effects.samples:,} samples of the {effects.task} task)"
+            f"what the answer loses {WITHOUT[effects.edit]} (number: its log-probability's change in nats, "
+            f"mean over {effects.samples:,} samples of the {effects.task} task)"
         )
         lost = {kernel: effect.log_probability_change.value for kernel, effect in effects.of_each().items()}
         return Order("effect", words, lost)

@@ -219,9 +219,8 @@ class KernelGallery(KernelFigure[Gallery]):
         reordered = bool(self.query.strip()) or self.sort != NO_SORT
         if self.arranged == "layer" or shown[0]["where"] in kernels.MIXING:
             return Gallery(shown, rows, model_layers(source), reordered)
-        effects = Absent("edited") if source.model.plan else measured_effects(source)
-        key = ("kernel order", self._unframed())
-        order = source.remember(lambda: order_of(shown, self.sort, effects, source.run), *key)
+        make = partial(order_of, shown, self.sort, effects_without(source), source.run)
+        order = source.remember(make, "kernel order", self._unframed())
         return Gallery(order.sorted(shown), rows, model_layers(source), reordered, order)
 
     def draw(self, source: Source, result: Gallery) -> go.Figure:
@@ -327,6 +326,14 @@ def hover(row: Row, numbering: int) -> str:
 def measured_effects(source: Source, edit: Edit = "identity") -> Effects | Absent:
     """The measured effects of the checkpoint's kernels, taken out as `edit` says; read and checked once."""
     return source.remember(partial(find_effects, source.model.path, edit), "effects", edit)
+
+
+def effects_without(source: Source) -> Effects | Absent:
+    """What is lost without each kernel: at its own tap where that is measured, else at the identity."""
+    if source.model.plan:
+        return Absent("The model is edited.")
+    own = measured_effects(source, "own-tap")
+    return measured_effects(source) if isinstance(own, Absent) else own
 
 
 @named("kernel-effects")

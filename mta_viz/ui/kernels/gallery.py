@@ -167,7 +167,8 @@ def _draw_choice() -> tuple[figures.KernelTable, Arranged]:
 def _tiles(page: Page, table: figures.KernelTable, rows: Sequence[Row], arranged: Arranged) -> list[Tiles]:
     """What is drawn of key-query kernels and of head mixing; of the run only what is sorted by it."""
     kinds: tuple[tuple[Place | MixPlace, ...], ...] = (KEY_QUERY, MIXING)
-    of_run = arranged == "meaning" and page.trace is not None and isinstance(parts.effects_of(page), Absent)
+    of_run = arranged == "meaning" and page.trace is not None
+    of_run = of_run and isinstance(figures.effects_without(source_of(page)), Absent)
     width = WIDTH if arranged == "meaning" or page.model.config.n_heads <= FEW_HEADS else WIDE
     look: Any = {"hide_own": HIDE_OWN.value or arranged == "meaning", "scale": parts.SCALE.value}
     look |= {"numbers": NUMBERS.value, "width": width, "arranged": arranged}

@@ -5,17 +5,15 @@ Matters: what is lost when a kernel is set to identity, at the model's task and 
 
 import math
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import streamlit as st
 
 from mta_viz.analysis.attention.matches import AtMatches
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.cause.effects import Absent, Effect, Effects, edits_differ, find_effects
+from mta_viz.analysis.cause.effects import Absent, Effect, Effects, edits_differ
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
 from mta_viz.analysis.cause.shapley_file import TaskShapley, find_shapley
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlace, Place
@@ -25,7 +23,7 @@ from mta_viz.figures.cause import TASKS
 from mta_viz.figures.cause.worth import EDITS
 from mta_viz.figures.kernels.card import WIDTH as CARD_WIDTH
 from mta_viz.figures.kernels.card import CardKernel, kernel_at_matches
-from mta_viz.figures.kernels.gallery import KernelEffects
+from mta_viz.figures.kernels.gallery import KernelEffects, measured_effects
 from mta_viz.model.plans import Edit
 from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.theme import weight_text
@@ -37,7 +35,7 @@ from mta_viz.tokenizers.base import unnamed
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.kernels.inserting import draw_inserting
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.cache import changed, remember, stores
+from mta_viz.ui.shell.cache import remember, stores
 from mta_viz.ui.shell.models import VARIANTS
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import on_head
@@ -45,7 +43,6 @@ from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting, Wanted
 from mta_viz.ui.shell.widgets import Bases, bar, caption, head_name, layer_label, layer_list, lines, plain
 
-T = TypeVar("T")
 # By their names in addresses; those beside the bar are drawn as buttons.
 PARTS = {"Gallery": "Atlas"} | {name: name for name in ("One layer", "Over training", "Recurrence")}
 BESIDE = {"Paper figures": ":material/download:", "Definitions": ":material/help:"}
@@ -161,18 +158,12 @@ def matches_sentence(page: Page, at: AtMatches | None) -> str:
 
 def effects_of(page: Page, edit: Edit = "identity") -> Effects | Absent:
     """The measured effects of this page's checkpoint; read and checked once for each state of its folder."""
-    return _of_folder(page, partial(find_effects, edit=edit), "effects", edit)
+    return measured_effects(weights_source(page), edit)
 
 
 def worth_of(page: Page) -> TaskShapley | Absent:
     """What each kernel is worth, as measured beforehand; read and checked once in the same way."""
-    return _of_folder(page, find_shapley, "worth")
-
-
-def _of_folder(page: Page, find: Callable[[Path | None], T | Absent], *key: str) -> T | Absent:
-    folder = page.model.path
-    when = None if folder is None else changed(folder)
-    return remember(lambda: find(folder), *key, str(folder), when)
+    return weights_source(page).remember(partial(find_shapley, page.model.path), "worth")
 
 
 def edits_sentence(identity: Effects | Absent, own_tap: Effects | Absent, kernel: KernelId) -> str:

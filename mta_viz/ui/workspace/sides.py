@@ -15,17 +15,17 @@ from mta_viz.analysis.attention.heads import HeadScores, ranking
 from mta_viz.analysis.cause.effects import Absent, without
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, MIXING, SHORT, WHERE, KernelId
 from mta_viz.figures.attention.heads import informative, scores_key
+from mta_viz.figures.kernels.atlas import WITHOUT
 from mta_viz.figures.kernels.card import card_kernel
-from mta_viz.figures.kernels.gallery import measured_effects
+from mta_viz.figures.kernels.gallery import effects_without, measured_effects
 from mta_viz.model.interventions import AblateHead, Intervention
-from mta_viz.model.plans import OF_KERNEL, OF_MIXING, Edit, Listed
+from mta_viz.model.plans import OF_KERNEL, OF_MIXING, Listed
 from mta_viz.plots.theme import score_text
 from mta_viz.ui.attention import head as heads
 from mta_viz.ui.attention.head import chosen_span
 from mta_viz.ui.attention.tabs import AXES
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.card import broken, kernel_name, looks
-from mta_viz.ui.kernels.parts import effects_of
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell.cache import stores
@@ -35,11 +35,11 @@ from mta_viz.ui.shell.widgets import bar, caption, head_name, menu, plain
 from mta_viz.ui.surgery.answer import draw_board
 from mta_viz.ui.surgery.plan_list import draw_plan
 from mta_viz.ui.workspace.panels import Desk
+from mta_viz.ui.workspace.story import task_kernel
 
-MEASURED: dict[Edit, str] = {"own-tap": "without its shape", "identity": "at the identity"}
-AT_TASK, HERE = "at its task", "on this prompt"
+AT_TASK, HERE = RANKINGS = ("at its task", "on this prompt")
 RANKED_BY = Setting("ranked by", AT_TASK)
-MOST, HEIGHT, NARROW = 40, 270, 20  # rows, pixels of the list, characters that fit its column
+MOST, HEIGHT, NARROW = 40, 250, 40  # rows, pixels of the list, characters that fit its column
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,13 @@ def draw_heads(desk: Desk) -> None:
     with st.container(key="place"):
         pickers.pick_layer(page.model.config, selected.layer, page.numbering)
         pickers.pick_head(page.model.config, selected.head, page.numbering)
-    measured = {AT_TASK: _by_effect(page), HERE: _by_score(desk)}
-    rankings = {name: ranking for name, ranking in measured.items() if ranking[1]}
-    if not rankings:
-        caption("Not scored yet. Heads are ranked here once they are.", NARROW)
-        return
-    name = menu(
-        "Ranked by", [*rankings], RANKED_BY, default=next(iter(rankings)), label_visibility="collapsed"
-    )
-    words, rows = rankings[name]
+    words, rows = _by_effect(page)
+    usual = AT_TASK if rows and task_kernel(page) is not None else HERE
+    if state.is_another("ranked on", page.key):
+        RANKED_BY.put(usual)
+    offered = RANKINGS if rows else (HERE,)
+    if menu("Ranked by", offered, RANKED_BY, default=usual, label_visibility="collapsed") == HERE:
+        words, rows = _by_score(desk)
     caption(words, NARROW)
     with st.container(height=HEIGHT, border=False, key="ranked"):
         for index, row in enumerate(rows[:MOST]):
@@ -87,18 +85,17 @@ def _open(row: Ranked) -> None:
 
 
 def _by_effect(page: Page) -> tuple[str, Sequence[Ranked]]:
-    """What the task's answer loses without a kernel's shape, where that was measured."""
-    for edit, words in MEASURED.items():
-        effects = effects_of(page, edit)
-        if not isinstance(effects, Absent):
-            rows = [
-                Ranked(kernel.layer, kernel.head, effect.log_probability_change.value, kernel)
-                for kernel, effect in effects.of_each().items()
-                if kernel.where in KEY_QUERY
-            ]
-            of = f"How the answer’s log-probability at the model’s task changes {words}."
-            return f"Nats, n = {effects.samples:,}. {of}", rows
-    return "", ()
+    """What the task's answer loses without a kernel, where that was measured."""
+    effects = effects_without(parts.weights_source(page))
+    if isinstance(effects, Absent):
+        return "", ()
+    rows = [
+        Ranked(kernel.layer, kernel.head, effect.log_probability_change.value, kernel)
+        for kernel, effect in effects.of_each().items()
+        if kernel.where in KEY_QUERY
+    ]
+    of = f"How the log-probability of the task’s answer changes {WITHOUT[effects.edit]}, in the mean."
+    return f"Nats without each, n = {effects.samples:,}. {of}", rows
 
 
 def _by_score(desk: Desk) -> tuple[str, Sequence[Ranked]]:
@@ -107,13 +104,13 @@ def _by_score(desk: Desk) -> tuple[str, Sequence[Ranked]]:
     source = desk.head.source
     scores: HeadScores | None = stores().drawn.get((desk.head.page.key, *scores_key(source, None, span)))
     if scores is None:
-        return "", ()
+        return "Not scored yet. Heads are ranked here once they are.", ()
     key = AXES["Score"][0].value or informative(scores)  # as the view of all heads shows them
     if key not in scores.values:
         key = informative(scores)
     words = next(score.name for score in scores.scores if score.key == key)
     ranked = [at for at in ranking(scores, key) if not math.isnan(at.value)]
-    about = "" if span is None else f" Of {span.name}."
+    about = "" if span is None else f" Of {span.words}."
     return f"{words[0].upper()}{words[1:]}.{about}", [Ranked(at.layer, at.head, at.value) for at in ranked]
 
 

@@ -13,7 +13,7 @@ import streamlit as st
 
 from mta_viz.analysis.attention.spans import needle_spans
 from mta_viz.analysis.cause.answers import Standing, twin_of_model
-from mta_viz.analysis.cause.choosing import EDITS, measured_kernel
+from mta_viz.analysis.cause.choosing import measured_kernel
 from mta_viz.analysis.cause.effects import Absent, without
 from mta_viz.analysis.cause.story import ASKED, BY, RULE, Story, story_of
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
@@ -26,7 +26,6 @@ from mta_viz.plots.theme import score_text
 from mta_viz.printed import probability_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tokenizers.base import quoted
-from mta_viz.ui.kernels.parts import effects_of
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import remember
@@ -55,14 +54,11 @@ class Opened:
 def _measurement(page: Page) -> Measurement:
     seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
     key = ("story", page.key, ANSWER.value)
-    scored = all(isinstance(effects_of(page, edit), Absent) for edit in EDITS)  # else they rank the heads
     words, label = (
         f"Head, kernel and answer: about {time_text(seconds)}",
         "Find a head, a kernel and the answer",
     )
-    return Measurement(
-        "story", key, label, partial(_measure, page, scored), words, by_itself=seconds <= BY_ITSELF
-    )
+    return Measurement("story", key, label, partial(_measure, page), words, by_itself=seconds <= BY_ITSELF)
 
 
 def draw_story(page: Page) -> Story | None:
@@ -76,13 +72,13 @@ def known_story(page: Page) -> Story | None:
     return None if kept is None else kept.result
 
 
-def _measure(page: Page, scored: bool, work: Work, keep: Keep) -> Story:
-    """With the scores of all heads where they are listed by them."""
+def _measure(page: Page, work: Work, keep: Keep) -> Story:
+    """With the scores of all heads, unless they are listed by what the task loses."""
     work.begin("Reading the plain twin")
     twin = twin_of_model(page.model)
     work.begin("Looking for what matters here")
     story = story_of(page.trace, answer=ANSWER.value or None, twin=twin, progress=work.report)
-    if scored:
+    if story.by != "effects":
         work.begin("Scoring all heads")
         source, span = replace(source_of(page), progress=work.report), story.asked
         source.remember(partial(scores_of, source, None, span), *scores_key(source, None, span))
@@ -113,7 +109,7 @@ def why_here(page: Page) -> str:
 def _best(page: Page, story: Story | None) -> tuple[Place, str]:
     if story is not None and story.place is not None:
         return _place(story.kernel, story.place), BY[story.by]
-    kernel = remember(lambda: (_measured(page),), "measured kernel", page.key)[0] if story is None else None
+    kernel = task_kernel(page) if story is None else None
     if kernel is not None:
         return _place(kernel, (kernel.layer, kernel.head)), BY["effects"]
     first = resolve(replace(state.selection(), layer=None, head=None, stage=None), page.trace)
@@ -125,11 +121,15 @@ def _place(kernel: KernelId | None, place: tuple[int, int]) -> Place:
     return (*place, stage.value.key)
 
 
-def _measured(page: Page) -> KernelId | None:
+def task_kernel(page: Page) -> KernelId | None:
     """The kernel that costs most at the task, on a prompt of that task."""
-    spans = needle_spans(page.trace.tokens) or block_spans(page.trace.tokens)
-    asks = any(span.name.endswith(ASKED) for span in spans)
-    return measured_kernel(page.model, page.trace.tokens) if asks else None
+
+    def find() -> tuple[KernelId | None]:
+        tokens = page.trace.tokens
+        asks = any(span.name.endswith(ASKED) for span in needle_spans(tokens) or block_spans(tokens))
+        return (measured_kernel(page.model, tokens) if asks else None,)
+
+    return remember(find, "measured kernel", page.key)[0]
 
 
 QUICK = 2.0  # seconds of a run of the prompt: slower ones are not asked without being told to

@@ -29,6 +29,28 @@ DRAWN = f"""([x, y]) => {{
         if (data[at + 3] > 250) seen.push([...data.slice(at, at + 3)].join());
     return seen;
 }}"""
+HALF = 4  # of the height of a label's letters, in pixels
+# Painted anew: the ground under each label laid over others, and the middles of these; both with the line
+# they stand in: a map's rows, or its columns.
+LABELS = f"""() => {{
+    const view = document.querySelector('{MAP}').mtaView, covers = [], labels = [];
+    const pen = CanvasRenderingContext2D.prototype, {{ fillText, fillRect }} = pen, dots = devicePixelRatio;
+    const seen = (list, keep) => function (...given) {{
+        const {{ b, c, d, e, f }} = this.getTransform(), rows = b === 0;
+        const line = rows ? 'rows' : 'columns';
+        if (keep(this, given)) list.push([line, rows ? f / dots : e / dots, (rows ? d : c) / dots, given]);
+        return (list === labels ? fillText : fillRect).apply(this, given);
+    }};
+    const over = pen => pen.canvas.classList.contains('mta-over');
+    pen.fillText = seen(labels, (pen, [text, x, y]) => !over(pen) && x === 0 && y === 0);
+    pen.fillRect = seen(covers, (pen, [x]) => over(pen) && x < -30);
+    view.draw();
+    Object.assign(pen, {{ fillText, fillRect }});
+    return [
+        covers.map(([line, at, way, [x, y, wide, high]]) => [line, [at + way * y, at + way * (y + high)]]),
+        labels.map(([line, at]) => [line, at])
+    ];
+}}"""
 KERNEL_WINDOW = "179,71,0"
 VALUES = f"{MAP} .mta-panel:visible output"
 
@@ -201,3 +223,23 @@ def test_another_theme_is_drawn_at_once_and_the_text_stays_on_white(linked):
     white = "rgb(255, 255, 255)"
     expect(page.locator(f"{TEXT} .mta-text")).to_have_css("background-color", white)
     assert page.locator(MAP).count() == 1
+
+
+def test_a_label_over_others_hides_those_it_meets_whole_and_no_other(linked):
+    page = linked("The cat sat on the mat. " * 5)  # too long for a label to each token
+    for zoom in ("", "+", "+"):
+        if zoom:
+            page.locator(f"{MAP} .mta-map").press(zoom)
+        _, bottom, left, _ = page.evaluate(WINDOW)
+        hidden = 0
+        for step in range(9):  # not those that have a label alone
+            query, key = int(bottom) - 2 - step, int(left) + 2 + step
+            page.mouse.move(*cell_at(page, query, key))
+            covers, labels = page.evaluate(LABELS)
+            assert len(covers) >= 2
+            for line, (low, high) in covers:
+                for other, at in labels:
+                    apart = at + HALF <= low or at - HALF >= high
+                    assert other != line or apart or low <= at - HALF < at + HALF <= high
+                    hidden += other == line and not apart
+        assert hidden

@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from mta_viz.analysis.attention.changes import layer_steps
 from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Half, Mixed, Term, chain
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
@@ -182,10 +183,16 @@ def draw_cell(head: Head) -> None:
 
 
 def draw_why(head: Head) -> None:
-    """The sum, its picture and its terms. Nothing for a masked cell, of which the panel beside says so."""
+    """The sum, its picture and its terms; of weights that no step changed, those of the stage before.
+
+    Nothing for a masked cell, of which the panel beside says so.
+    """
     if head.selected.key > head.selected.query:
         return
-    spec, source = Why(**head.stage, **head.cell), head.source
+    steps = layer_steps(head.page.trace.model.config.kernels(head.selected.layer))
+    step = next(step for step in steps if step.after is head.selected.stage)
+    stage = step.before if step.operation == "nothing" and step.before else step.after
+    spec, source = Why(**head.place | {"stage": stage.value.key}, **head.cell), head.source
     figure = keep(source, spec)  # saved as wide as elsewhere
     why: Decomposition = figure.result
     st.markdown(f"**Why is it {plain(value_text(why, why.value))}?** {plain(sentence(source, why))}")
@@ -233,7 +240,7 @@ def _row(head: Head, why: Decomposition, term: Term) -> dict[str, object]:
         place = {"source head": head_label(term.head, head.page.numbering)}
     if isinstance(term, Half):
         place = {"map": _stage_of(term).value.long}
-    numbers = {"weight": term.weight, "value": term.source, "product": term.product}
+    numbers = {"product": term.product, "weight": term.weight, "value": term.source}
     return place | {name: float(f"{value:.3g}") for name, value in numbers.items()}
 
 

@@ -16,6 +16,7 @@ from mta_viz.analysis.cause.answers import Standing, twin_of_model
 from mta_viz.analysis.cause.choosing import measured_kernel
 from mta_viz.analysis.cause.effects import Absent, without
 from mta_viz.analysis.cause.story import ASKED, BY, RULE, Story, story_of
+from mta_viz.analysis.cause.sweeps import kernels_alone
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.analysis.labs.blocks import block_spans
 from mta_viz.figures.attention.heads import scores_key, scores_of
@@ -54,10 +55,8 @@ class Opened:
 def _measurement(page: Page) -> Measurement:
     seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
     key = ("story", page.key, ANSWER.value)
-    words, label = (
-        f"Head, kernel and answer: about {time_text(seconds)}",
-        "Find a head, a kernel and the answer",
-    )
+    words = f"About {time_text(seconds)} here."
+    label = f"Find a head, {'its kernel ' * bool(kernels_alone(page.model.config))}and the answer"
     return Measurement("story", key, label, partial(_measure, page), words, by_itself=seconds <= BY_ITSELF)
 
 

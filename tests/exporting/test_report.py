@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,30 @@ def test_pictures_and_the_pdf_are_real(blocks, tmp_path):
     text = "".join(page.extract_text() for page in PdfReader(file).pages)
     assert "In short" in text and "Methods" in text and small.sections[0].title in text
     assert read(file, 1).figure == small.figures[0].provenance.figure
+
+
+@pytest.mark.browser
+def test_printed_pages_are_numbered_and_keep_heading_picture_and_caption_together(blocks, monkeypatch):
+    from pypdf import PdfReader
+
+    size = 'xmlns="http://www.w3.org/2000/svg" width="{}" height="300"'
+    monkeypatch.setattr(
+        "mta_viz.exporting.report.picture",
+        lambda saved, *_: f"<svg {size.format(saved.figure.layout.width or 700)}/>".encode(),
+    )
+    first = blocks.figures[0]
+    monkeypatch.setattr(first.saved.figure.layout, "width", 1200)
+    pages = PdfReader(BytesIO(blocks.pdf())).pages
+    texts = [" ".join(page.extract_text().split()) for page in pages]
+    for at, text in enumerate(texts, start=1):
+        assert f"{at} / {len(pages)}" in text
+    sides = [(round(float(page.mediabox.width)), round(float(page.mediabox.height))) for page in pages]
+    for at, shown in enumerate(blocks.figures, start=1):
+        (place,) = (page for page, text in enumerate(texts) if f"Figure {at}." in text)
+        assert shown.title in texts[place]
+        across, down = sides[place]
+        assert (across > down) == (shown is first) and {across, down} <= {594, 595, 596, 841, 842, 843}
+    assert "All it was made from" not in " ".join(texts)
 
 
 def test_without_a_browser_the_page_says_so_and_a_pdf_is_refused(blocks, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -209,6 +210,12 @@ def test_the_span_of_another_prompt_is_what_the_answer_rests_on(model):
     assert all(row[at] >= row[key] / 2 for at in span.positions)
     assert all(row[at] < row[key] / 2 for at in (span.start - 1, span.stop) if 0 <= at < len(row))
     assert opening.asking.positions == range(len(trace.tokens) - 1, len(trace.tokens))
+
+
+def test_a_part_of_a_character_is_named_as_such(model):
+    asked = [story(model, text).asked for text in ("é" * n for n in range(1, 5))]
+    parts = [span for span in asked if len(span.positions) == 1 and span.start > 0]
+    assert parts and all(re.fullmatch("part [12] of 2 of é", span.name) for span in parts)
 
 
 def test_kernels_at_the_identity_do_not_stand_out(model):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from mta_viz.analysis.attention.changes import head_statistics
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import capture, load
 from mta_viz.ui.attention.head import Head
@@ -231,3 +232,14 @@ def test_links_to_pages_of_before_lead_to_their_view(open_app, older, asked, sho
     app = open_app("tiny-mta", CATS, f"pages/{older}.py", asked, layer=1, head=2, stage="kq")
     assert not app.exception and "could not be restored" not in said(app)
     assert (shown | {"l": "1", "h": "2", "s": "kq"}).items() <= view_of(app).items()
+
+
+def test_what_steps_changed_stands_beside_a_map_as_the_notebook_has_it(open_app, models_folder):
+    app = open_app("tiny-mta", CATS, PAGE, {"tab": "Difference"}, layer=1, head=2, stage="kq")
+    fine(run_until(app, "Score after minus before"))
+    summary = head_statistics(capture(load(models_folder / "tiny-mta"), CATS), 1, 2).summary()
+    facts, stages = summary.columns[2:], [stage for _, stage, *_ in summary.rows]
+    (shown,) = (table.value for table in app.dataframe if "rows" in table.value)
+    assert shown["rows"].tolist() == [*facts] and len(shown.columns) == 1 + len(stages) == 7
+    for column, (_, _, *values) in zip(shown.columns[1:], summary.rows, strict=True):
+        assert shown[column].tolist() == ["" if value is None else f"{value:.3g}" for value in values]

@@ -20,7 +20,7 @@ from mta_viz.model.plans import Edit
 from mta_viz.model.stages import Stage, linear_from
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import Trace
-from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.base import Tokens, split_characters
 
 HALF = 0.5  # of the largest weight: neighbours with as much belong to a span that is found
 AROUND: Mapping[Place, tuple[Stage, Stage]] = {
@@ -85,7 +85,11 @@ def answer_span(meter: AnswerMeter) -> Span:
         stop += 1
     if (start, stop) == (0, last):  # an even row: nothing would be left to compare with
         start = stop = key
-    return Span("".join(trace.tokens.pieces[start : stop + 1]), "A", start, stop + 1)
+    pieces = trace.tokens.pieces
+    name = "".join(pieces[start : stop + 1])
+    if start == stop:  # of a character that is cut: which part of it
+        name = split_characters(pieces).get(start, name)
+    return Span(name, "A", start, stop + 1)
 
 
 def other_places(trace: Trace, place: tuple[int, int], stage: Stage, span: Span) -> Float[Tensor, " start"]:

@@ -11,12 +11,20 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.changes import layer_steps
-from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Half, Mixed, Term, chain
+from mta_viz.analysis.attention.decomposition import (
+    Convolved,
+    Decomposition,
+    Half,
+    Mixed,
+    Subtracted,
+    Term,
+    chain,
+)
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.errors import PromptError
 from mta_viz.figures.attention.maps import HEADS_TOGETHER, HeadMap, Scale, layer_maps_key, layer_maps_of
-from mta_viz.figures.attention.tokens import AttentionText, Why, residual, sentence, value_text
+from mta_viz.figures.attention.tokens import AttentionText, Why, sentence, value_text
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.attention.tokens import convolution_window, mixing_bars
@@ -40,6 +48,7 @@ VIEW, VIEW_UP_TO = (
     HEADS_TOGETHER,
 )  # its name; tokens: longer prompts have an overview and an exact part
 SIDE = Setting[Side]("text side", SIDES[0])
+FOLLOW = "Choose a row for its source."
 NO_SPAN = "none"
 SPAN = Setting("span", NO_SPAN)
 SEARCH, PATTERN = Setting("search", ""), Setting("search pattern", False)
@@ -202,7 +211,7 @@ def draw_why(head: Head) -> None:
         then = earlier if isinstance(why, Convolved) else None
         picture = source.remember(lambda: _picture(head, why), "why", spec, source.numbering)
         chart(picture, name, then, alt="The sum that makes this value")
-        save_line(figure, f"Residual {why.residual:.1e}. {residual(why)}")
+        save_line(figure, FOLLOW)
     if why.terms:
         _draw_terms(head, why, name)
     if isinstance(why, Convolved | Mixed):
@@ -218,7 +227,7 @@ def _picture(head: Head, why: Convolved | Mixed) -> Figure:
 
 def _draw_terms(head: Head, why: Decomposition, name: str) -> None:
     terms = [term for term in why.terms if term.state == "inside"]
-    hidden, before = len(why.terms) - len(terms), why.stage_before or Stage.RAW
+    before = why.stage_before or Stage.RAW
 
     def follow(term: Term) -> None:
         source = _stage_of(term) if isinstance(term, Half) else before
@@ -227,8 +236,8 @@ def _draw_terms(head: Head, why: Decomposition, name: str) -> None:
     widths = {name: st.column_config.Column(width=70) for name in ("query", "key")}
     height, rows = 38 + 35 * min(len(terms), 6), [_row(head, why, term) for term in terms]
     row_table(f"terms.{name}", rows, terms, follow, height=height, column_config=widths)
-    left_out = f" {hidden} taps fall on masked or missing cells and add 0." if hidden else ""
-    caption(f"Choose a row to go to its source, one stage earlier.{left_out}")
+    if isinstance(why, Subtracted):  # which has no picture whose line says it
+        caption(FOLLOW)
 
 
 def _row(head: Head, why: Decomposition, term: Term) -> dict[str, object]:

@@ -147,6 +147,16 @@ def test_a_long_measurement_waits_for_its_button(open_app, monkeypatch):
     assert 'The next token "' in said(app) and "final attention lies on other keys" in said(app)
 
 
+def test_the_kernel_at_its_own_tap_is_said_to_be_so():
+    (first, *others) = table().effects
+    own = replace(
+        table(), edit="own-tap", effects=(replace(first, plan=(KernelToOwnTap(1, 2, "pre"),)), *others)
+    )
+    assert matters_sentence(own, PRE).startswith(
+        "Matters: with its own tap alone, accuracy on the needle task falls"
+    )
+
+
 def test_the_same_edit_on_two_samples_says_which_each_is_of():
     own = replace(table().effects[0], plan=(KernelToOwnTap(1, 2, "pre"),))
     own_tap = replace(table(), samples=90, effects=(own,), edit="own-tap")

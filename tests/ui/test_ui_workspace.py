@@ -185,17 +185,17 @@ def test_a_head_is_chosen_anew_for_another_prompt_unless_a_visitor_chose_one(ope
 def test_heads_are_ranked_by_the_task_on_its_prompts_and_by_what_they_do_here_on_others(monkeypatch):
     monkeypatch.delenv("MTA_VIZ_MODELS", raising=False)
     app = run_until(app_at(PAGE, ck="blocks-n5-mta").run(), "Answer “")
-    assert "Nats without each, n = 500." in said(app)
+    assert "Answer without each: nats, n = 500." in said(app)
     app.text_area(key="widget.prompt").set_value("abcdeabc").run()
     app.button(key="run").click().run()
     words = said(run_until(app, "the head gives"))
     fine(app)
     assert (
-        app.selectbox(key="widget.ranked by").value == "on this prompt" and "Nats without each" not in words
+        app.selectbox(key="widget.ranked by").value == "on this prompt" and "Answer without each" not in words
     )
     assert "Not scored yet" not in words and view_of(app).get("ranked by") is None
     chosen = app_at(PAGE, ck="blocks-n5-mta", p="abcdeabc", **{"ranked by": "at its task"}).run()
-    assert "Nats without each, n = 500." in said(run_until(chosen, "the head gives"))
+    assert "Answer without each: nats, n = 500." in said(run_until(chosen, "the head gives"))
 
 
 def test_a_switch_edits_the_kernel_and_the_strip_says_what_the_answer_loses(open_app):

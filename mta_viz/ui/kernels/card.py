@@ -22,7 +22,7 @@ from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import card as figures
 from mta_viz.figures.kernels.atlas import MEANING
 from mta_viz.figures.kernels.card import CardKernel, KernelProbe
-from mta_viz.figures.kernels.gallery import kernel_rows, measured_effects, model_layers
+from mta_viz.figures.kernels.gallery import effects_without, kernel_rows, measured_effects, model_layers
 from mta_viz.figures.kernels.layer import LayerMixing
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.shell import state
@@ -126,7 +126,7 @@ def _draw_kernel(page: Page, card: CardKernel, where: Place, heading: DeltaGener
     st.markdown(plain(looks(card.row, acts, card.offsets)))
     rank = 0.0 if result is None else _rank(source, card, result.probe)
     st.markdown(plain(acts_like(card.row, result, rank, int(card.stack.usable().sum()))))
-    st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
+    st.markdown(plain(parts.matters_sentence(effects_without(source), kernel)))
     with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
         with st.container(width=WIDTH), _missing_as_caption():
             show(source, figures.KernelScores(*place), widget=f"card.scores.{name}")

@@ -51,6 +51,7 @@ ASK_FROM = 1.0  # seconds
 FOLDED, TAPS_WIDTH = Setting("sign_folded", False), CARD_WIDTH
 LAYER_RUNS = 2.0  # reading a layer's maps takes as long as so many of its shares of a run
 RUNS = 2.5  # measuring one kernel takes as long as so many runs of the prompt
+LEAST = 0.0005  # of a share, and nats: what is less would be written as 0
 NOT_TESTED = "Matters: not tested yet."
 
 
@@ -204,6 +205,7 @@ def matters_sentence(effects: Effects | Absent, kernel: KernelId) -> str:
         return NOT_TESTED
     change = effect.accuracy_change
     what = "set to identity" if kernel.where in KEY_QUERY else "with its row at identity"
+    what = "with its own tap alone" if effects.edit == "own-tap" else what
     ends = f"{_signed(change.value)}, 95 % interval {_signed(change.low)} to {_signed(change.high)}"
     ranked = list(effects.of_each())
     return (
@@ -301,11 +303,12 @@ def _prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> li
         f"attention lies on other keys (mean over {len(page.trace.tokens):,} queries).",
     ]
     if effect.gain is not None and span is not None:
-        gain = effect.gain.gain
+        gain, moved = effect.gain.gain, "no difference"
+        if abs(gain) >= LEAST:
+            moved = f"it {'adds' if gain >= 0 else 'takes'} {weight_text(abs(gain))}"
         sentences.append(
             f"Of the last token's attention, {span.words} gets {weight_text(effect.gain.with_kernel)} "
-            f"with it and {weight_text(effect.gain.without)} without: "
-            f"it {'adds' if gain >= 0 else 'takes'} {weight_text(abs(gain))}."
+            f"with it and {weight_text(effect.gain.without)} without: {moved}."
         )
     return [*sentences, _answer_sentence(effect, page)]
 
@@ -316,10 +319,9 @@ def _answer_sentence(effect: KernelEffect, page: Page) -> str:
     names = tokenizer.pieces(ids) if tokenizer else tuple(map(unnamed, ids))
     now, then = (probability_text(math.exp(nats)) for nats in (answer.log_probability, answer.without))
     white = f" after the white space written first ({len(answer.after)} tokens)" if answer.after else ""
-    words = (
-        f'The next token "{names[0]}"{white} has probability {now} with it and {then} without '
-        f"({_signed(answer.change)} nats)"
-    )
+    words = f'The next token "{names[0]}"{white} has probability {now} with it and {then} without'
+    if abs(answer.change) >= LEAST:
+        words += f" ({_signed(answer.change)} nats)"
     if answer.token_without == answer.token:
         return f"{words}, and stays the most probable."
     return f'{words}; the most probable is then "{names[1]}".'

@@ -17,7 +17,7 @@ from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, MIXING, SHORT, 
 from mta_viz.figures.attention.heads import informative, scores_key
 from mta_viz.figures.kernels.atlas import WITHOUT
 from mta_viz.figures.kernels.card import card_kernel
-from mta_viz.figures.kernels.gallery import effects_without, measured_effects
+from mta_viz.figures.kernels.gallery import effects_without
 from mta_viz.model.interventions import AblateHead, Intervention
 from mta_viz.model.plans import OF_KERNEL, OF_MIXING, Listed
 from mta_viz.plots.theme import score_text
@@ -95,7 +95,7 @@ def _by_effect(page: Page) -> tuple[str, Sequence[Ranked]]:
         if kernel.where in KEY_QUERY
     ]
     of = f"How the log-probability of the task’s answer changes {WITHOUT[effects.edit]}, in the mean."
-    return f"Nats without each, n = {effects.samples:,}. {of}", rows
+    return f"Answer without each: nats, n = {effects.samples:,}. {of}", rows
 
 
 def _by_score(desk: Desk) -> tuple[str, Sequence[Ranked]]:
@@ -138,7 +138,7 @@ def _draw_kernel(desk: Desk) -> None:
     card = card_kernel(source, kernel)
     st.markdown(f"**{plain(kernel_name(kernel, page.numbering))}**")
     st.markdown(plain(broken(card.row, card.taps) or looks(card.row, None, card.offsets)))
-    st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
+    st.markdown(plain(parts.matters_sentence(effects_without(source), kernel)))
     if st.button("Open its card", icon=":material/apps:", key="inspector.card"):
         parts.select_kernel(kernel)
         st.switch_page("pages/kernels.py")

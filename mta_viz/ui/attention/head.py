@@ -11,15 +11,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.changes import layer_steps
-from mta_viz.analysis.attention.decomposition import (
-    Convolved,
-    Decomposition,
-    Half,
-    Mixed,
-    Subtracted,
-    Term,
-    chain,
-)
+from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Half, Mixed, Term, chain
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.errors import PromptError
@@ -43,10 +35,7 @@ from mta_viz.ui.shell.work import Work, finished
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
 SCALE = Setting[Scale]("scale", SCALES[0])
 OVERVIEW_PX, WHY_PX = 460, 300
-VIEW, VIEW_UP_TO = (
-    "map",
-    HEADS_TOGETHER,
-)  # its name; tokens: longer prompts have an overview and an exact part
+VIEW, VIEW_UP_TO = "map", HEADS_TOGETHER  # longer prompts have an overview and an exact part
 SIDE = Setting[Side]("text side", SIDES[0])
 FOLLOW = "Choose a row for its source."
 NO_SPAN = "none"
@@ -236,7 +225,7 @@ def _draw_terms(head: Head, why: Decomposition, name: str) -> None:
     widths = {name: st.column_config.Column(width=70) for name in ("query", "key")}
     height, rows = 38 + 35 * min(len(terms), 6), [_row(head, why, term) for term in terms]
     row_table(f"terms.{name}", rows, terms, follow, height=height, column_config=widths)
-    if isinstance(why, Subtracted):  # which has no picture whose line says it
+    if not isinstance(why, Convolved | Mixed):  # the line under their picture says it
         caption(FOLLOW)
 
 

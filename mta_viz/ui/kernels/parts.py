@@ -79,12 +79,9 @@ def say_no_kernels(page: Page) -> None:
     """What stands in the place of kernels: a plain model can be given some."""
     variant = page.model.config.variant
     plain_model = variant == "transformer"
-    words = (
-        f"This checkpoint has no key-query kernels ({'plain ' if plain_model else ''}{VARIANTS[variant]}). "
-    )
-    words += "Choose another to see kernels"
-    words += ", or give it some: train them, or insert them at the identity." if plain_model else "."
-    st.info(plain(words))
+    kind = f"{'plain ' if plain_model else ''}{VARIANTS[variant]}"
+    give = ", or give it some: train them, or insert them at the identity" if plain_model else ""
+    st.info(plain(f"This checkpoint has no key-query kernels ({kind}). Choose another to see kernels{give}."))
     if plain_model:
         with st.container(horizontal=True):
             if st.button("Train kernels", key="train.open", icon=":material/model_training:", type="primary"):

@@ -15,10 +15,7 @@ LABS = {
     "Conjunction": conjunction.draw_conjunction,
     "Text": text.draw_text,
 }
-OLDER = {
-    "pairs": "Two words",
-    "file": "My prompts",
-}  # of addresses in which these were tasks of the lab Needle
+OLDER = {"pairs": "Two words", "file": "My prompts"}  # of addresses: these were tasks of the lab Needle
 
 
 def draw_labs(page: Page) -> None:

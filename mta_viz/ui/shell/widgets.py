@@ -30,10 +30,7 @@ from mta_viz.version import ASSETS
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
 _CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
 _ENDS = [re.compile(end) for end in (r"(?<=[.?!]) (?=\S)", r"; | \(", r": ")]  # of a line's first part
-LINE, HALF_LINE = (
-    100,
-    50,
-)  # characters: a page of a window of 1280 px, and half of one beside a button
+LINE, HALF_LINE = 100, 50  # characters: a page of a window of 1280 px, and half of one beside a button
 MIME_TYPES = {
     **{"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html"},
     **{"csv": "text/csv", "json": "application/json", "zip": "application/zip"},
@@ -64,9 +61,7 @@ def layer_list(layers: Sequence[int], numbering: int) -> str:
 
 def plain(text: str) -> str:
     """Text as markdown that shows exactly the text: no markup, no `:emoji:`, line breaks kept."""
-    joined = _CODES.sub(
-        lambda found: found[0] + "\u2060", safe(text)
-    )  # a word joiner, invisible, breaks the code
+    joined = _CODES.sub("\\g<0>\u2060", safe(text))  # a word joiner, invisible, breaks the code
     return _MARKUP.sub(r"\\\1", joined).replace("\n", "  \n")
 
 

@@ -210,10 +210,7 @@ def finished(
     name: str, key: Hashable, do: Callable[[Work], Any], store: BoundedStore | None = None
 ) -> Any | None:
     """What `do(work)` gives for `key`, kept in `store` or with the figures, or raises; None after Stop."""
-    kept, place = (
-        store or stores().drawn,
-        st.empty(),
-    )  # there every time, so that what follows stays in its place
+    kept, place = store or stores().drawn, st.empty()  # there every time: what follows stays in its place
     result = kept.get(key)
     if result is not None:
         return result

@@ -62,10 +62,7 @@ def draw_views(desk: Desk) -> None:
     names = {name: words for name, (words, _) in OF_HEAD.items()}
     names |= {RESTS: "What the answer rests on", TAPS: "Edit taps", BESIDE: "Beside another"}
     chosen = bar("Look at", names, VIEW, label_visibility="collapsed")
-    with (
-        st.container(key="view"),
-        errors_as_messages(),
-    ):  # here, so that the maps of a broken model are still drawn
+    with st.container(key="view"), errors_as_messages():  # here: maps of a broken model are still drawn
         if chosen == RESTS:
             _draw_answer(desk)
         elif chosen == TAPS:

@@ -256,12 +256,13 @@ def test_patching_asks_for_as_many_tokens_and_then_patches(surgery, open_app):
 
 def test_gradients_are_stopped_with_what_they_had_and_go_on_from_there(surgery, monkeypatch):
     """One press that is stopped, one of too little time, one of enough."""
-    asked, attribute = [], mta_viz.attribute
+    asked, found, attribute = [], [], mta_viz.attribute
 
     def in_parts(*prompt, after, keep, max_seconds, progress, **named):
         asked.append(after)
         seconds = 30.0 if len(asked) == 3 else 1e-9
         result = attribute(*prompt, **named | {"after": after, "max_seconds": seconds, "keep": keep})
+        found.append(result)
         while len(asked) == 1:
             progress(0.5)
             time.sleep(0.05)
@@ -271,6 +272,7 @@ def test_gradients_are_stopped_with_what_they_had_and_go_on_from_there(surgery, 
     prompt = "In pieces, one after the other"
     app = surgery(settings={"surgery tab": "Attribution"}, prompt=prompt)
     app.button(key="start.attribution").click().run()
+    until(app, lambda: found)
     app.button(key="stop.attribution").click().run()
     run_until(app, "Stopped. This is what it had so far.")
     assert metric(app, "Steps") == "3"  # the least that is a result

@@ -146,7 +146,7 @@ class ComparedShareMap(OfShares):
 
     def caption(self, source: Source, result: Comparison) -> str:
         """What is measured."""
-        names = [f"“{span.name}”" for span in self.needle(result).spans]
+        names = [span.words for span in self.needle(result).spans]
         what = names[0] if names[0] == names[1] else f"{names[0]} in A, {names[1]} in B"
         return (
             f"Share of {what} in the final weights of the prompt's last token: sum of |weight| on it over "

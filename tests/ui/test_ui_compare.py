@@ -69,9 +69,9 @@ def test_a_model_without_a_twin_stands_beside_itself_and_kin_are_paired_by_index
     assert borrowed(app.selectbox, "b").value == IDENTITY
     assert titles(app) == ["A: tiny-mta", "B: kernels at identity", "A − B"]
     assert "Heads paired by index: both sides are one model." in words
-    assert re.search(r"Answer “ 88”: A \(tiny-mta\) gives it p = \S+, B \(kernels at identity\) p = ", words)
-    assert "Answer “ 88”: the number A's prompt asks for." in words
-    assert "Share of “Oslo (asked)” in the final weights" in said_of(app, "Shares")
+    assert re.search(r"Answer “88”: A \(tiny-mta\) gives it p = \S+, B \(kernels at identity\) p = ", words)
+    assert "Answer “88”: the number A's prompt asks for." in words
+    assert "Share of the needle “Oslo” in the final weights" in said_of(app, "Shares")
     assert "Distance of each of A's kernels" in said_of(app, "Kernels")
     assert app.button(key="compare.swap").disabled
     borrowed(app.selectbox, "b").set_value("tiny-plain").run()
@@ -109,7 +109,7 @@ def test_two_prompts_begin_as_a_minimal_pair_and_a_link_brings_them_back(page):
     assert box.value == f"{FACTS} The magic number of Rome is"
     words = said(app)
     assert "Tokens differ at " in words and "Rows and columns of these positions are hatched" in words
-    assert "“Oslo (asked)” in A, “Rome (asked)” in B" in said_of(app, "Shares")
+    assert "the needle “Oslo” in A, the needle “Rome” in B" in said_of(app, "Shares")
     assert "A and B are one model here: their kernels are equal." in said_of(app, "Kernels")
     app.text_area(key="widget.b prompt").set_value("The magic").run()
     words = said_of(app, "Shares")
@@ -155,7 +155,7 @@ def test_the_verdict_is_one_sentence():
 
     assert (
         words(-0.01, -0.02)
-        == "Answer “ 7”: A (x) gives it p = 0.990, B (y) p = 0.980: they are about equally sure of it."
+        == "Answer “7”: A (x) gives it p = 0.990, B (y) p = 0.980: they are about equally sure of it."
     )
     assert words(-2.0, -0.5).endswith("B finds it 4.5 times as probable.")
     assert words(-0.0, -40.0).endswith("A finds it over a million times as probable.")

@@ -18,6 +18,7 @@ from mta_viz.figures import compare as figures
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
 from mta_viz.plots.theme import score_text
 from mta_viz.printed import probability_text
+from mta_viz.tokenizers.base import quoted
 from mta_viz.ui.attention.head import VIEW, VIEW_UP_TO, span_name, spans_of
 from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, numbers, pick_side
 from mta_viz.ui.linked.component import PAINT, Linked, Panel, draw_beside
@@ -121,7 +122,7 @@ def _draw_answers(page: Page, selected: Selected, both: Compared, result: Compar
         ]
         st.dataframe(rows, hide_index=True)
         for answer in answers:
-            caption(f"Answer “{answer.text}”{WHY[answer.source].format(of=answer.of)}")
+            caption(f"Answer {quoted(answer.text)}{WHY[answer.source].format(of=answer.of)}")
     with right:
         top = [(token.piece, token.a, token.b, token.difference) for token in result.top]
         draw_probabilities(top, ("A", "B", "A − B"))
@@ -131,7 +132,7 @@ def _draw_answers(page: Page, selected: Selected, both: Compared, result: Compar
 def verdict(answer: AnswerPair, name_a: str, name_b: str) -> str:
     """Who is surer of the answer to A's prompt, as a sentence."""
     p_a, p_b = _p(answer.a), _p(answer.b)
-    words = f"Answer “{answer.text}”: A ({name_a}) gives it p = {p_a}, B ({name_b}) p = {p_b}"
+    words = f"Answer {quoted(answer.text)}: A ({name_a}) gives it p = {p_a}, B ({name_b}) p = {p_b}"
     if not math.isfinite(answer.difference):
         return f"{words}."
     if abs(answer.difference) < AS_SURE:

@@ -116,6 +116,17 @@ def test_the_shipped_adapter_is_what_its_card_says() -> None:
     ]
 
 
+def test_the_adapter_with_norm_gains_is_what_its_card_says() -> None:
+    folder = ASSETS / "smollm2-135m-mta-norms"
+    adapter, card = (
+        read_adapter(folder / "adapter.safetensors"),
+        json.loads((folder / "card.json").read_text()),
+    )
+    assert card["sha256"] == sha256(folder) and adapter.about.base.path is None
+    assert sum(value.numel() for value in adapter.tensors.values()) == card["parameters_trained"] == 16380
+    assert card["held_out"]["after"]["right"] == 197 and set(card) >= {"note", "evaluation"}
+
+
 @needs_base
 def test_the_shipped_adapter_finds_its_base_and_the_number_of_a_name_in_a_city() -> None:
     assert BASE is not None

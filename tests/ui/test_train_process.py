@@ -158,7 +158,10 @@ def test_where_there_is_no_proc_the_command_line_is_that_of_ps(
     log.parent.mkdir()
     with log.open("wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stderr=held) as own:
+        # a shell's background job begins with SIGINT ignored
+        sleeps = "from signal import *; signal(SIGINT, SIG_DFL); print(flush=True); pause()"
+        with subprocess.Popen([sys.executable, "-c", sleeps], stdout=subprocess.PIPE, stderr=held) as own:
+            assert own.stdout is not None and own.stdout.readline()
             named = " ".join(processes._named(log)).replace('"', '\\"')
             program.write_text(BSD_PS.format(own=own.pid, named=named, log=log))
             program.chmod(0o755)

@@ -65,14 +65,14 @@ def draw_length(n_tokens: int, n_ctx: int, length: Setting[int]) -> None:
 
 
 def _offer(lab: str, task: str) -> bool:
-    """Buttons to the lab, and to the first model that was trained on the task; whether there is one."""
+    """Buttons to the lab and to a model trained on the task, one with kernels first; whether there is one."""
     st.button(f"Open the lab {lab}", key="fit.lab", on_click=LAB.put, args=(lab,))
     able = (
         (name, model)
         for name, model in models.named().items()
         if trained_for(model.path) == task and models.can_run(model)
     )
-    name, fitting = next(able, ("", None))
+    name, fitting = max(able, key=lambda one: models.has_kernels(one[1]), default=("", None))
     if fitting is None:
         return False
 

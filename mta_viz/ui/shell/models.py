@@ -183,6 +183,11 @@ def can_run(model: Found) -> bool:
     return model.summary.format not in ("kernels", "params")
 
 
+def has_kernels(model: Found) -> bool:
+    """Whether it is multi-token attention: of any layer a key-query kernel."""
+    return model.summary is not None and model.summary.config.variant == "mta"
+
+
 def takes(model: Found, text: str) -> bool:
     """Whether it can run a text: it has weights, a tokenizer, and tokens for all of it."""
     summary = model.summary

@@ -52,6 +52,22 @@ def end():
     event.set()
 
 
+def test_a_page_is_whole_where_others_runs_push_its_own_out_of_the_stores_at_once(monkeypatch, tmp_path):
+    make = BoundedStore.get_or_make
+
+    def kept_by_nobody(store: BoundedStore, key, do):
+        value = make(store, key, do)
+        store.clear()
+        return value
+
+    app = app_at(**address_of("needle-mta", "Oslo is 88.", layer=1, head=0)).run()
+    alone = said(app)
+    monkeypatch.setattr(BoundedStore, "get_or_make", kept_by_nobody)
+    app = app_at(**address_of("needle-mta", "Oslo is 99.", layer=1, head=0)).run()
+    assert not app.exception and not re.search(r"Stopped|Press Run", said(app))
+    assert ("Self-check" in said(app)) == ("Self-check" in alone)
+
+
 @pytest.mark.parametrize(("owner", "ends"), [("page", True), ("model", True), ("job", False)])
 def test_page_runs_end_without_their_reader_and_jobs_go_on(monkeypatch, end, owner, ends):
     for name in ("LOOK_SECONDS", "LOST_SECONDS"):

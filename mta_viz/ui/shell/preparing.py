@@ -108,7 +108,8 @@ def _digest(key: ModelKey, n_bytes: int) -> str:
 def _draw_health(request: Request, page: Page, card: Any) -> None:
     """The health card, and one line: a second run of the prompt against the first. Raises what failed."""
     line, key, drawn = request.check.empty(), ("health", page.key), stores().drawn
-    if drawn.get(key) is None:
+    report = drawn.get(key)
+    if report is None:
         line.caption("Checking this run ..." if page.trace else "Checking the weights ...")
         work = current("health", key)
         if work is None or not work.running:
@@ -118,8 +119,8 @@ def _draw_health(request: Request, page: Page, card: Any) -> None:
             pass
         if work.failure is not None:
             raise work.failure
+        report = work.take()
     line.empty()
-    report = drawn.get(key)
     if report is not None:  # else another page of this session stopped it
         card.code("\n".join(_health_lines(report)), language=None, wrap_lines=True)
         if report.self_check is not None:
@@ -193,14 +194,14 @@ def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
     if (there := store.get(wanted)) is not None:
         return there
     make: Callable[..., Any] = models.trace_of if is_run else models.model_of
-    work = current(RUN, wanted) or start(RUN, wanted, partial(make, wanted, stores()), "model")
+    work = begun(RUN, wanted, lambda work: make(wanted, stores(), work), "model")
     import scipy.special  # noqa: F401  # kernels are named with it: slow to import, so beside the first run
 
     show_until_done(RUN, work, place, request.button)
     if work.failure is not None:
         _draw_run(request)
         raise work.failure
-    return store.get(wanted)
+    return work.take()
 
 
 def _offer_cuts(run: RunKey | None, error: TooLongError) -> None:

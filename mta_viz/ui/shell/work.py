@@ -70,6 +70,7 @@ class Work:
         self._looked = time.monotonic()
         self._gone_since: float | None = None
         self.error: Exception | None = None
+        self._result: Any = None
         self._expected: float | None = None
         self._started, self._stopped, self._done = time.monotonic(), threading.Event(), threading.Event()
         _at_work.append(self)
@@ -78,7 +79,7 @@ class Work:
     def _run(self, do: Callable[["Work"], Any]) -> None:
         try:
             with turns.heard_by(self.wait_for):
-                do(self)
+                self._result = do(self)
         except Exception as error:  # handed to the page, which owns how it is said
             self.error = error
         finally:
@@ -117,6 +118,11 @@ class Work:
     def wait(self, seconds: float) -> bool:
         """Wait until the work is done, at most so long; whether it is."""
         return self._done.wait(seconds)
+
+    def take(self) -> Any:
+        """What it gave, once: the store that keeps it may have let it go for others' by now."""
+        result, self._result = self._result, None
+        return result
 
     @property
     def running(self) -> bool:
@@ -200,6 +206,14 @@ def forget(name: str) -> None:
         work.stop()
 
 
+def begun(name: str, key: Hashable, do: Callable[[Work], Any], owner: Owner = "page") -> Work:
+    """The work of this name for `key`: what runs, was stopped or failed, else new work."""
+    work = current(name, key)
+    if work is None or (not work.running and work.error is None):  # or its result went for newer ones
+        work = start(name, key, do, owner)
+    return work
+
+
 def stop_all(*owners: Owner) -> None:
     """Stop everything of these owners: nobody will look at what it finds."""
     for name in [name for name, work in state.part(_Desk).items() if work.owner in owners]:
@@ -214,16 +228,14 @@ def finished(
     result = kept.get(key)
     if result is not None:
         return result
-    work = current(name, key)
-    if work is None or (not work.running and work.error is None):  # or its result went for newer ones
-        work = start(name, key, lambda work: kept.get_or_make(key, lambda: do(work)))
+    work = begun(name, key, lambda work: kept.get_or_make(key, lambda: do(work)))
     show_until_done(name, work, place)
     if work.stopped:
         st.info("Stopped. Run it again, or choose something smaller.")
         return None
     if work.error is not None:
         raise work.error
-    return kept.get(key)
+    return work.take()
 
 
 def show_until_done(name: str, work: Work, place: Any, button: Any = None) -> None:

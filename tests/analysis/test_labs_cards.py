@@ -51,7 +51,7 @@ def test_a_card_that_is_none_says_nothing(tmp_path, card):
 
 def test_a_card_says_what_its_numbers_hang_on():
     assets = Path(__file__).parents[2] / "assets"
-    assert "three rates and three seeds" in note_of(assets / "blocks-n5-transformer")
+    assert "three learning rates and three seeds" in note_of(assets / "blocks-n5-transformer")
     assert note_of(assets / "blocks-n5-mta") == ""
 
 

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -64,11 +65,12 @@ def run(
     )
     target.start()
     os.close(its)
-    target.join(kill_after)
-    target.kill()
-    target.join()
-    with open(ours, encoding="utf-8", errors="replace") as words:
-        return target.exitcode or 0, words.read()
+    with open(ours, encoding="utf-8", errors="replace") as words, ThreadPoolExecutor(1) as reader:
+        read = reader.submit(words.read)  # beside it: a full pipe would hold the command
+        target.join(kill_after)
+        target.kill()
+        target.join()
+        return target.exitcode or 0, read.result()
 
 
 def _child(command: list[str], root: Path, words: int, n_bytes: int | None) -> None:

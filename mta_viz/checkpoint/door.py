@@ -8,7 +8,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader, BytesIO
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
@@ -169,7 +169,9 @@ def open_tensors(path: Path, names: int = TENSOR_NAMES) -> Iterator[Any]:
         reason = f"lists its tensors in {size_text(header)}, more than {size_text(names)}"
         raise _problem(path, reason, "give another")
     try:
-        with _mapped(path, 2 * there), safe_open(path, framework="pt") as tensors:  # by Rust and by torch
+        with ExitStack() as stack:
+            with _mapped(path, 2 * there):  # by Rust and by torch
+                tensors = stack.enter_context(safe_open(path, framework="pt"))
             yield tensors
     except OSError as error:
         raise _unreadable(path, error) from error

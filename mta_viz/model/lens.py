@@ -83,8 +83,18 @@ class LensCache(dict[str, Tensor]):
 
     def __init__(self, cache: dict[str, Tensor], model: Any, has_batch_dim: bool = True) -> None:
         super().__init__(cache)
-        self.model = model
-        self.lens = ActivationCache(self, model, has_batch_dim)
+        self.model, self.has_batch_dim = model, has_batch_dim
+
+    @property
+    def lens(self) -> ActivationCache:
+        """TransformerLens's methods on this dict; made anew, since a circle would keep the maps in memory."""
+        return ActivationCache(self, self.model, self.has_batch_dim)
+
+    def remove_batch_dim(self) -> None:
+        """Of a batch of one, in place."""
+        lens = self.lens
+        lens.remove_batch_dim()
+        self.has_batch_dim = lens.has_batch_dim
 
     def get(self, name: Any, default: Any = None) -> Any:
         """As of any dict; what follows is there."""
@@ -100,12 +110,13 @@ class LensCache(dict[str, Tensor]):
                 return self._scale(match[1] or "", match[2])
             if match := _BY_PART.fullmatch(text):
                 return self._by_part(match[1], match[2])
-        if "hook_" not in text and name:  # a short name, which `lens` asks for again under its long one
-            return self.lens[name]
+        if isinstance(name, str | tuple) and name and "hook_" not in text:
+            return self.lens[name]  # a short name, which `lens` asks for again under its long one
         raise KeyError(f"{name}: expected a hook's name, or a short one such as ('pattern', 0)")
 
     def __getattr__(self, name: str) -> Any:
-        if name == "lens" or name.startswith("__"):  # of a copy that is being made
+        own = name in ("lens", "model", "has_batch_dim")
+        if own or name.startswith("__"):  # of a copy that is being made
             raise AttributeError(name)
         return getattr(self.lens, name)
 
@@ -164,13 +175,14 @@ class LensNames:
     ln_final: Any
     tokenizer: Any
     source: Source | None
+    parameters: Any
 
     def run_with_cache(
         self, tokens: Any, *arguments: Any, remove_batch_dim: bool = False, **options: Any
     ) -> tuple[Any, LensCache]:
         """As `HookedRootModule` has it; the cache is a dict with all that `ActivationCache` has."""
         ids = self.ids_of(tokens, options.pop("prepend_bos", None))
-        if options.get("incl_bwd") and not self.embed.weight.requires_grad:
+        if options.get("incl_bwd") and not any(weight.requires_grad for weight in self.parameters()):
             raise PromptError("incl_bwd: no weight asks for gradients; call model.requires_grad_(True) first")
         options["remove_batch_dim"] = remove_batch_dim
         output, cache = super().run_with_cache(ids, *arguments, **options)  # type: ignore[misc]
@@ -231,7 +243,7 @@ class LensNames:
         BOS comes first where the tokenizer puts it there, or as `prepend_bos` says. Raises PromptError for
         others: with padding, losses and last positions would be of what nobody wrote.
         """
-        rows = [self._ids(one, prepend_bos) for one in ([text] if isinstance(text, str) else text)]
+        rows = [self._ids(each, prepend_bos) for each in ([text] if isinstance(text, str) else text)]
         lengths = sorted({len(row) for row in rows})
         if len(lengths) != 1:
             counts = " and ".join(map(str, (lengths[0], lengths[-1]))) if lengths else "no"

@@ -123,6 +123,7 @@ def _limit_seconds(seconds: float) -> None:
 
         most = int(time.process_time() + seconds) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # that limit's signal would leave a core file
         seconds *= PATIENCE
     except (ImportError, OSError, ValueError):  # no such limit here: the clock's alone
         pass
@@ -273,10 +274,14 @@ class _Worker:
         if "error" in reply:
             raise TokenizerError(reply["error"])
         if "value" not in reply:
-            self._stop()
             if failure := reply.get("failure"):
+                self._stop()
                 raise _Ended(f"the library fails on it ({printable(failure)}).")
-            if time.monotonic() - begun >= seconds:
+            with suppress(subprocess.TimeoutExpired):  # it ends, by its limit or by itself
+                process.wait(1.0)
+            over_limit = process.returncode == -getattr(signal, "SIGXCPU", 24)
+            self._stop()
+            if over_limit or time.monotonic() - begun >= seconds:
                 raise _Ended(f"the library takes more than {seconds:.0f} s for it.")
             raise _Gone("the library crashes on it, or takes too much memory for it.")
         return reply["value"]

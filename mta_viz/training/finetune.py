@@ -249,7 +249,7 @@ class FinetuneRecipe(Recipe):
     def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Base and result on the same held-out samples and texts, and the difference."""
         after = measure(model, self.samples, self.text.held_out, progress)
-        numbers = compared(self.before, after) | most_changed(model)
+        numbers = compared(self.before, after) | (most_changed(model) if self.config.with_kernels else {})
         self.tell(change_words(numbers))
         return numbers
 
@@ -257,15 +257,7 @@ class FinetuneRecipe(Recipe):
         """The numbers go into the adapter too."""
         if self.config.train == "all":
             return sha256(out)
-        kept = (
-            "steps",
-            "seconds",
-            "hardware",
-            "parameters_trained",
-            "perplexity",
-            "held_out",
-            "most_changed",
-        )
+        kept = ("steps", "seconds", "hardware", "parameters_trained", *MEASURED)
         self.write_adapter(trained_model(trainer), out, {name: card[name] for name in kept if name in card})
         return sha256(out / ADAPTER)
 

@@ -177,13 +177,13 @@ def compared(before: Measured, after: Measured) -> dict[str, Any]:
 
 def most_changed(model: HookedMTA) -> dict[str, Any]:
     """The kernel farthest from the identity, by the norm of what differs, as the table of kernels has it."""
-    found: list[tuple[float, int, int]] = []
+    distances: list[tuple[float, int, int]] = []
     for layer, block in enumerate(model.blocks):
         identity = identities(model.config, layer)["kernel_pre"]
         if identity is not None:
             far = (block.attn.kernel_pre.detach().cpu().float() - identity).flatten(1).norm(dim=1)
-            found += [(float(distance), layer, head) for head, distance in enumerate(far)]
-    distance, layer, head = max(found, default=(0.0, 0, 0))
+            distances += [(float(distance), layer, head) for head, distance in enumerate(far)]
+    distance, layer, head = max(distances, default=(0.0, 0, 0))
     return {"most_changed": {"layer": layer, "head": head, "distance": distance}} if distance else {}
 
 

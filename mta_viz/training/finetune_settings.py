@@ -106,9 +106,10 @@ class FinetuneConfig(RunSettings):
             problems.append("no layers are named; name those that get kernels, such as 2, 6, 10")
         if not self.lengths or min(self.lengths) < 1:
             problems.append(f"lengths is {list(self.lengths)}; expected numbers of tokens")
+            most = LARGEST_KERNEL
         else:  # a kernel no longer than a piece of text
             most = min(LARGEST_KERNEL, self.piece_length)
-            problems += kernel_problems("kernel", self.kernel, "both", most)
+        problems += kernel_problems("kernel", self.kernel, "both", most)
         for name in ("norm_rate", "matrix_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 problems.append(f"{name} is {getattr(self, name)}; expected a positive, finite number")

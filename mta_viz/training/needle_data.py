@@ -103,7 +103,10 @@ def _read_book(file: Path) -> Book:
     blocks = re.split(r"\n\s*\n" if re.search(r"\n\s*\n", text) else r"\n", text)  # else a line is one
     paragraphs = [tuple(split_sentences(block)) for block in blocks if block.strip()]
     if len(paragraphs) < 2:
-        raise MtaVizError(f"{file} holds less than two paragraphs or lines, of which one is held out.")
+        raise MtaVizError(
+            f"{file} holds {len(paragraphs)} paragraphs or lines; expected at least 2, of which one is held "
+            "out. Add text to it, or leave it out."
+        )
     # the last paragraphs, which hold about HELD_OUT_SHARE of the characters; at least one
     sizes = [sum(map(len, paragraph)) for paragraph in paragraphs]
     limit = (1 - HELD_OUT_SHARE) * sum(sizes)

@@ -1,8 +1,10 @@
 """TransformerLens's ActivationCache over our model: what it sums is what the model computes."""
 
 import copy
+import gc
 import io
 import pickle
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -295,3 +297,25 @@ def test_a_copy_runs_on_its_own(model, way):
     model.add_perma_hook("blocks.0.hook_attn_out", lambda value, hook: value)
     with pytest.raises(MtaVizError, match=r"hooks at blocks\.0\.hook_attn_out, which a copy would not have"):
         COPIES[way](model)
+
+
+def test_a_cache_goes_with_its_name_and_holds_no_maps_until_a_collection() -> None:
+    model = made(PLAIN)
+    gc.disable()
+    try:
+        cache = model.run_with_cache(IDS[:1])[1]
+        assert cache["pattern", 0].shape == (1, 4, 8, 8) and cache.get(5) is None
+        gone = weakref.ref(cache["pattern", 0])
+        del cache
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_gradients_of_activations_need_one_weight_that_asks_for_some() -> None:
+    model = made(PLAIN)
+    model.blocks[1].attn.kernel_pre.requires_grad_(True)
+    assert model.run_with_cache(IDS[:1], incl_bwd=True, return_type="loss")[1]
+    model.requires_grad_(False)
+    with pytest.raises(PromptError, match="no weight asks for gradients"):
+        model.run_with_cache(IDS[:1], incl_bwd=True)

@@ -524,7 +524,7 @@ def test_a_text_without_empty_lines_has_a_paragraph_a_line(tmp_path: Path) -> No
     assert text.prose == ("First line. Its end.\nSecond line.",)
     assert text.held_out["corpus"] == "Third line."
     (tmp_path / "log.txt").write_text("One line.\n\n")
-    with pytest.raises(MtaVizError, match="less than two paragraphs or lines"):
+    with pytest.raises(MtaVizError, match="holds 1 paragraphs or lines; expected at least 2"):
         read_text(tmp_path / "log.txt", 100)
 
 

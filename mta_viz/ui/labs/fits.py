@@ -72,7 +72,7 @@ def _offer(lab: str, task: str) -> bool:
         for name, model in models.named().items()
         if trained_for(model.path) == task and models.can_run(model)
     )
-    name, fitting = max(able, key=lambda one: models.has_kernels(one[1]), default=("", None))
+    name, fitting = max(able, key=lambda named: models.has_kernels(named[1]), default=("", None))
     if fitting is None:
         return False
 

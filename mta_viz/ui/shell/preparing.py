@@ -31,7 +31,7 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import RUN, Request
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import offer_cuts, plain
-from mta_viz.ui.shell.work import begun, current, show_until_done, start, stop_all
+from mta_viz.ui.shell.work import begun, current, let_go, show_until_done, start, stop_all
 
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
 HASH_UP_TO = 200e6  # bytes: the sha256 of larger weights is computed when asked for
@@ -192,6 +192,7 @@ def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
     is_run, place = isinstance(wanted, RunKey), st.empty()
     store = stores().traces if is_run else stores().models
     if (there := store.get(wanted)) is not None:
+        let_go(RUN, wanted)
         return there
     make: Callable[..., Any] = models.trace_of if is_run else models.model_of
     work = begun(RUN, wanted, lambda work: make(wanted, stores(), work), "model")

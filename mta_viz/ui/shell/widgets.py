@@ -157,7 +157,7 @@ class Making:
 
 
 class Makings(dict[str, Making]):
-    """Of a session, by the button's key."""
+    """Of a session, by the button's key and the file's name."""
 
 
 def file_button(label: str, content: Callable[[], str | bytes], name: str, key: str, **look: Any) -> None:
@@ -165,7 +165,7 @@ def file_button(label: str, content: Callable[[], str | bytes], name: str, key: 
 
     Streamlit itself says for some seconds that it failed: it runs `content` beside the page.
     """
-    making = state.part(Makings).setdefault(key, Making())
+    making = state.part(Makings).setdefault(f"{key} {name}", Making())
     suffix = name.rpartition(".")[2]
     look["mime"] = MIME_TYPES.get(suffix, "application/octet-stream")
     asked, place = st.download_button(label, partial(making.make, content), name, key=key, **look), st.empty()

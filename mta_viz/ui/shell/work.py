@@ -214,6 +214,12 @@ def begun(name: str, key: Hashable, do: Callable[[Work], Any], owner: Owner = "p
     return work
 
 
+def let_go(name: str, key: Hashable) -> None:
+    """Forget what the work of this name gave for `key`: a store has it, which is bounded."""
+    if (work := current(name, key)) is not None:
+        work.take()
+
+
 def stop_all(*owners: Owner) -> None:
     """Stop everything of these owners: nobody will look at what it finds."""
     for name in [name for name, work in state.part(_Desk).items() if work.owner in owners]:
@@ -227,6 +233,7 @@ def finished(
     kept, place = store or stores().drawn, st.empty()  # there every time: what follows stays in its place
     result = kept.get(key)
     if result is not None:
+        let_go(name, key)
         return result
     work = begun(name, key, lambda work: kept.get_or_make(key, lambda: do(work)))
     show_until_done(name, work, place)

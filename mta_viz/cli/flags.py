@@ -16,7 +16,7 @@ from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import DTYPES, LARGEST_KERNEL, ModelConfig
 from mta_viz.errors import CheckpointError, PromptError, TokenizerError, TooLongError
 from mta_viz.model.stages import Stage
-from mta_viz.tokenizers.base import MOST_CHARACTERS, Tokens, cut_characters
+from mta_viz.tokenizers.base import MOST_CHARACTERS, Tokens, cut_text
 
 if TYPE_CHECKING:
     from mta_viz.checkpoint.types import Checkpoint, Conversion
@@ -213,7 +213,7 @@ def encode(model: "HookedMTA", prompt: str | list[int] | Tokens, cut: Any = None
     from mta_viz.run.tracing import check_length, tokenize
 
     if isinstance(prompt, str) and len(prompt) > MOST_CHARACTERS and cut is not None:
-        prompt = cut_characters(prompt, cut)
+        prompt = cut_text(prompt, cut)
         note(f"the prompt was cut ({cut}) to {MOST_CHARACTERS:,} characters")
     try:
         tokens = tokenize(model, prompt)

@@ -223,7 +223,7 @@ def check_characters(text: str) -> None:
         )
 
 
-def cut_characters(text: str, place: CutPlace) -> str:
+def cut_text(text: str, place: CutPlace) -> str:
     """What `check_characters` takes of a text."""
     return cut_to(text, MOST_CHARACTERS, place)
 

@@ -18,14 +18,7 @@ from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError, TooLongError
 from mta_viz.printed import printable
 from mta_viz.run.devices import multiply_adds
-from mta_viz.tokenizers.base import (
-    Tokenizer,
-    Tokens,
-    cut_characters,
-    ids_from_text,
-    tokens_from_ids,
-    tokens_of,
-)
+from mta_viz.tokenizers.base import Tokenizer, Tokens, cut_text, ids_from_text, tokens_from_ids, tokens_of
 from mta_viz.tokenizers.chat import KIND
 from mta_viz.tokenizers.loading import keep_given
 from mta_viz.ui.shell import cache, link, models, state, work
@@ -310,7 +303,7 @@ def _want(
     except MtaVizError as error:
         request.empty = "This prompt cannot be run: why stands under its box."
         if isinstance(error, TooLongError):  # the buttons over the message, which may be long
-            offer_cuts(lambda place: use_prompt(cut_characters(text, place)))
+            offer_cuts(lambda place: use_prompt(cut_text(text, place)))
         else:
             _offer_model(request, prompt)
         st.error(plain(str(error)))

@@ -1,6 +1,5 @@
 """A report from the app's own button: stopped, gone on with, downloaded; and how it prints."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from tests.browser.looking import settle
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.slow  # on a quick machine the report is sometimes whole before Stop is clicked
 def test_a_report_is_stopped_and_gone_on_with_by_its_own_button(visit):
     page = visit("/kernels?ck=tiny-blocks&p=abcde.fghij%23ca", empty=True)
     settle(page)
@@ -19,8 +17,7 @@ def test_a_report_is_stopped_and_gone_on_with_by_its_own_button(visit):
     page.get_by_text("prompts of the task “blocks”").click()
     start, stop = (page.get_by_role("button", name=name) for name in ("Make the report", "Stop"))
     start.click()
-    expect(page.get_by_text(re.compile(r"\([2-6] of 6\)|Drawing"))).to_be_visible()  # a part is done
-    stop.click()
+    stop.click()  # as soon as it is there: on a quick machine the parts pass unseen
     expect(page.get_by_text("What is done stays: it goes on from there.")).to_be_visible()
     expect(page.get_by_role("button", name="Download HTML")).to_have_count(0)
     start.click()

@@ -15,18 +15,10 @@ from pydantic import AfterValidator, Field
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mta_viz.checkpoint import digests, door
+from mta_viz.checkpoint import digests, door, types
 from mta_viz.checkpoint.layout import Entry, file_entries, kernel_entries, read_parameters, tensor_problems
 from mta_viz.checkpoint.native import open_safetensors
 from mta_viz.checkpoint.params import params_from_config, parse_params
-from mta_viz.checkpoint.types import (
-    Checkpoint,
-    Source,
-    StoredWeights,
-    Summary,
-    common_dtype,
-    parameter_shapes,
-)
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import CheckpointError, ConfigError, FileError
@@ -95,7 +87,7 @@ class StoredAdapter:
     file: Path
     config: ModelConfig
     about: AdapterAbout
-    weights: StoredWeights
+    weights: types.StoredWeights
     entries: Mapping[str, Entry]
 
     def read(self, progress: Callable[[float], None] | None = None) -> dict[str, Tensor]:
@@ -105,19 +97,19 @@ class StoredAdapter:
         except CheckpointError as error:
             raise CheckpointError(error.problems, printable(self.file)) from error
 
-    def alone(self, path: Path, progress: Callable[[float], None] | None = None) -> Checkpoint:
+    def alone(self, path: Path, progress: Callable[[float], None] | None = None) -> types.Checkpoint:
         """What can be seen without the base. `path`: of the adapter, its folder where that is its own."""
-        dtype, n_bytes = common_dtype(self.weights), self.weights.n_bytes
+        dtype, n_bytes = types.common_dtype(self.weights), self.weights.n_bytes
         missing = f"it is an adapter, opened without its base {self.about.base.text}"
         files = digests.noted([self.file])
-        source = Source(path, "adapter", dtype, n_bytes, missing_base=missing, files=files)
-        return Checkpoint(self.config, self.read(progress), None, source)
+        source = types.Source(path, "adapter", dtype, n_bytes, missing_base=missing, files=files)
+        return types.Checkpoint(self.config, self.read(progress), None, source)
 
-    def summary(self, path: Path) -> Summary:
+    def summary(self, path: Path) -> types.Summary:
         """What it is, as of any checkpoint; the tokenizer is the base's."""
-        dtype, n_bytes = common_dtype(self.weights), self.weights.n_bytes
+        dtype, n_bytes = types.common_dtype(self.weights), self.weights.n_bytes
         base = printable(self.about.base.name)
-        return Summary(self.config, "adapter", dtype, None, None, n_bytes, path, base=base)
+        return types.Summary(self.config, "adapter", dtype, None, None, n_bytes, path, base=base)
 
 
 def write_adapter(
@@ -155,7 +147,7 @@ def write_adapter(
 
 
 def _writing_problems(config: ModelConfig, tensors: Mapping[str, Tensor], about: AdapterAbout) -> list[str]:
-    shapes = parameter_shapes(config)
+    shapes = types.parameter_shapes(config)
     problems = [f"{name} is missing" for name in kernel_entries(config) if name not in tensors]
     for name, tensor in tensors.items():
         if name not in shapes:

@@ -16,15 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.checkpoint.types import (
-    FLOATS,
-    LAMBDAS,
-    Conversion,
-    StoredTensor,
-    StoredWeights,
-    dtype_name,
-    parameter_shapes,
-)
+from mta_viz.checkpoint import types
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, first_problems
 
@@ -74,7 +66,7 @@ BLOCK_KEYS: dict[str, tuple[str, Layout]] = {
     "attn.kernel_post": ("attention.mta_kernel_after_sm", KERNEL),
     "attn.head_pre": ("attention.wpsm.weight", MATRIX),
     "attn.group_norm": ("attention.subln.weight", SAME),
-    **{f"attn.{name}": (f"attention.{name}", SAME) for name in LAMBDAS},
+    **{f"attn.{name}": (f"attention.{name}", SAME) for name in types.LAMBDAS},
     # of biases Lingua's own models have the gate's alone
     **{
         f"{ours}.{end}": (f"{theirs}.{end}", SAME)
@@ -126,7 +118,7 @@ def file_entries(config: ModelConfig) -> dict[str, Entry]:
     """Our parameter name -> its place in a Lingua file."""
     block_keys = BLOCK_KEYS | {"attn.head_post": HEAD_MATRIX if config.mta.head_post_linear else HEAD_GROUPS}
     entries = {}
-    for name, shape in parameter_shapes(config).items():
+    for name, shape in types.parameter_shapes(config).items():
         if name in MODEL_KEYS:
             key, layout = MODEL_KEYS[name]
         else:
@@ -143,7 +135,7 @@ def kernel_entries(config: ModelConfig) -> dict[str, Entry]:
 
 
 SWITCHES = {
-    **dict.fromkeys(LAMBDAS, "differential"),
+    **dict.fromkeys(types.LAMBDAS, "differential"),
     **{"mta_kernel": "use_mta", "mta_kernel_after_sm": "after_sm_query_kernel_size", "gate": "add_gating"},
     **{"wpsm": "pre_sm_linear_head", "wposm": "post_sm_linear_head", "head_kernel": "head_kernel_size"},
     "subln": "group_norm",
@@ -152,7 +144,7 @@ SWITCHES = {
 
 def tensor_problems(
     config: ModelConfig,
-    weights: StoredWeights,
+    weights: types.StoredWeights,
     entries: Mapping[str, Entry] | None = None,
     words: FileWords = LINGUA,
 ) -> list[str]:
@@ -179,7 +171,7 @@ def tensor_problems(
 
 
 def _unknown(
-    expected: Mapping[str, Shape], stored: Mapping[str, StoredTensor], words: FileWords
+    expected: Mapping[str, Shape], stored: Mapping[str, types.StoredTensor], words: FileWords
 ) -> list[str]:
     """One line per tensor that is too many, and one for all of an option that is off in the settings."""
     problems, off = list[str](), dict[str, list[str]]()
@@ -225,26 +217,26 @@ def _missing(
     ]
 
 
-def _misfits(expected: Mapping[str, Shape], present: Mapping[str, StoredTensor]) -> list[str]:
+def _misfits(expected: Mapping[str, Shape], present: Mapping[str, types.StoredTensor]) -> list[str]:
     problems, others = [], dict[torch.dtype, list[str]]()
     for key, tensor in present.items():
         if tensor.shape != expected[key]:
             problems.append(f"{key} has shape {list(tensor.shape)}; expected {list(expected[key])}")
-        if tensor.dtype not in FLOATS:
+        if tensor.dtype not in types.FLOATS:
             others.setdefault(tensor.dtype, []).append(key)
     for dtype, keys in others.items():
         which = f"{keys[0]} is" if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1:,} more are"
-        problems.append(f"{which} {dtype_name(dtype)}; expected bf16, fp16 or fp32: save it in one")
+        problems.append(f"{which} {types.dtype_name(dtype)}; expected bf16, fp16 or fp32: save it in one")
     return problems
 
 
 def read_parameters(
     config: ModelConfig,
-    stored: Mapping[str, StoredTensor],
+    stored: Mapping[str, types.StoredTensor],
     progress: Callable[[float], None] | None,
     entries: Mapping[str, Entry] | None = None,
     words: FileWords = LINGUA,
-    conversion: Conversion | None = None,
+    conversion: types.Conversion | None = None,
 ) -> dict[str, Tensor]:
     """All parameters by our names (or those of `entries`), in memory of their own, read one after another.
 
@@ -274,7 +266,7 @@ def read_parameters(
 
 
 def _tied_problems(
-    embedding: Float[Tensor, "vocab d_model"], name: str, copy: StoredTensor, words: FileWords
+    embedding: Float[Tensor, "vocab d_model"], name: str, copy: types.StoredTensor, words: FileWords
 ) -> tuple[str, ...]:
     try:
         other = copy.read()
@@ -297,7 +289,7 @@ def to_file(
     `tied_copy` adds the second name of a tied matrix. Raises CheckpointError when the parameters
     are not exactly those of `config`.
     """
-    shapes = parameter_shapes(config)
+    shapes = types.parameter_shapes(config)
     given = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
     problems = [
         f"parameter {name} has shape {given.get(name)}; the configuration calls for {shapes.get(name)}"
@@ -321,7 +313,7 @@ _LAYER_KEY = re.compile(r"layers\.(\d{1,6})\.(.+)")
 class _Shapes:
     """Shapes of a file's tensors: by key without its layer (and `attention.`), then by layer."""
 
-    def __init__(self, stored: Mapping[str, StoredTensor]) -> None:
+    def __init__(self, stored: Mapping[str, types.StoredTensor]) -> None:
         self.by_key: dict[str, dict[int, Shape]] = {}
         for key, tensor in stored.items():
             if match := _LAYER_KEY.fullmatch(key):
@@ -338,7 +330,7 @@ class _Shapes:
         return [shape[axis] for shape in shapes if shape and rank in (None, len(shape))]
 
 
-def shape_hints(stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
+def shape_hints(stored: Mapping[str, types.StoredTensor]) -> dict[str, Any]:
     """Field of params.json (or `d_mlp`) -> value the tensors call for, where they call for one."""
     shapes = _Shapes(stored)
     embedding = stored[EMBEDDING].shape if EMBEDDING in stored else ()
@@ -375,7 +367,7 @@ def _head_hints(shapes: _Shapes) -> dict[str, int | None]:
     return {"n_heads": n_heads, "head_dim": d_head, "n_kv_heads": n_kv_heads}
 
 
-def _flag_hints(shapes: _Shapes, stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
+def _flag_hints(shapes: _Shapes, stored: Mapping[str, types.StoredTensor]) -> dict[str, Any]:
     with_kernels = shapes.layers("mta_kernel", "mta_kernel_after_sm")
     gate = _usual(shapes.sizes(0, "gate.weight"))
     return {

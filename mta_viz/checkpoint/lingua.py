@@ -17,18 +17,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from mta_viz.checkpoint import door, types
+from mta_viz.checkpoint import door, pickles, types
 from mta_viz.checkpoint.files import TokenizerFile, beside, copied_tokenizer, write_model
 from mta_viz.checkpoint.layout import to_file
 from mta_viz.checkpoint.params import BEYOND_LINGUA
-from mta_viz.checkpoint.pickles import (
-    ForeignError,
-    TooLargeError,
-    check_pickle,
-    name_of,
-    state_dict,
-    without_model,
-)
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import short_repr, size_text
@@ -47,10 +39,10 @@ def open_torch(file: Path, *, bare: bool = False) -> types.StoredWeights:
         n_bytes, loaded = door.size(file), door.load_torch(file)
     except Exception as error:  # torch raises many kinds for a damaged file
         return types.StoredWeights({}, (f"{file.name} cannot be read: {_reason(file, error)}",))
-    entry, model = state_dict(loaded)
+    entry, model = pickles.state_dict(loaded)
     if not model:
-        return types.StoredWeights({}, (without_model(file.name, loaded),), n_bytes)
-    named = {name_of(key): value for key, value in model.items()}
+        return types.StoredWeights({}, (pickles.without_model(file.name, loaded),), n_bytes)
+    named = {pickles.name_of(key): value for key, value in model.items()}
     plain = {key: value for key, value in named.items() if isinstance(value, Tensor) and _is_plain(value)}
     tensors = {key: types.stored_in_memory(value) for key, value in plain.items()}
     unreadable = {
@@ -82,11 +74,11 @@ def _what_is(value: object) -> str:
 
 
 def _reason(file: Path, error: Exception) -> str:
-    if isinstance(error, TooLargeError):
+    if isinstance(error, pickles.TooLargeError):
         return f"{error}, which no checkpoint needs; refused"
     if isinstance(error, FileError):
         return f"it {error.reason}; {error.remedy}"
-    if isinstance(error, ForeignError):
+    if isinstance(error, pickles.ForeignError):
         return str(error)
     if unsafe := REFUSED.search(str(error)):
         remedy = 'nothing of it was run. Save {"model": state_dict} with tensors only'
@@ -219,13 +211,13 @@ def read_metadata(content: bytes) -> tuple[dict[str, CutTensor], dict[str, str]]
 
 def _unpickled(content: bytes) -> Record:
     try:
-        check_pickle(content, _MOST_STEPS)
+        pickles.check_pickle(content, _MOST_STEPS)
         return _record(_Unpickler(io.BytesIO(content)).load())
     except CheckpointError:
         raise
     except _Refused as error:
         problem = f"names {error}, which no checkpoint needs; refused, and nothing of it was run"
-    except TooLargeError as error:
+    except pickles.TooLargeError as error:
         problem = f"cannot be read: {error}, which no checkpoint needs; refused"
     except Exception:  # a damaged pickle raises almost anything
         problem = "is cut short or damaged; copy it again"

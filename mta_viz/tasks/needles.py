@@ -13,16 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mta_viz.errors import PromptError
+from mta_viz.tasks import words
 from mta_viz.tasks.facts import Depth, Fact, Hidden, NeedleSample, choice_problems, hide, place_problems
-from mta_viz.tasks.words import (
-    CITIES,
-    HELD_OUT_CITIES,
-    HELD_OUT_NUMBERS,
-    KNOWN_CITIES,
-    KNOWN_NUMBERS,
-    NUMBERS,
-    word_lists,
-)
 from mta_viz.tokenizers.base import Tokenizer
 
 PAPER_NEEDLE = "The magic number of {city} is {value}."
@@ -56,8 +48,8 @@ class NeedleTask:
     needle: str = PAPER_NEEDLE
     question: str | None = None
     haystack: str | None = None
-    cities: tuple[str, ...] = CITIES
-    numbers: tuple[int, ...] = NUMBERS
+    cities: tuple[str, ...] = words.CITIES
+    numbers: tuple[int, ...] = words.NUMBERS
 
     def __post_init__(self) -> None:
         if problems := _needle_problems(self):
@@ -118,8 +110,10 @@ class Words:
     numbers: tuple[int, ...]
 
 
-KNOWN = Words(word_lists("names")["names"]["known"], KNOWN_CITIES, KNOWN_NUMBERS)
-HELD_OUT = Words(word_lists("names")["names"]["held_out"], HELD_OUT_CITIES, HELD_OUT_NUMBERS)
+KNOWN = Words(words.word_lists("names")["names"]["known"], words.KNOWN_CITIES, words.KNOWN_NUMBERS)
+HELD_OUT = Words(
+    words.word_lists("names")["names"]["held_out"], words.HELD_OUT_CITIES, words.HELD_OUT_NUMBERS
+)
 NAMES = KNOWN.names + HELD_OUT.names
 WordsName = Literal["all", "known", "held out"]
 WORDS: dict[WordsName, dict[str, Any]] = {"all": {}, "known": vars(KNOWN), "held out": vars(HELD_OUT)}
@@ -139,8 +133,8 @@ class PairsTask:
     depth: Depth = None
     haystack: str | None = None
     names: tuple[str, ...] = NAMES
-    cities: tuple[str, ...] = CITIES
-    numbers: tuple[int, ...] = NUMBERS
+    cities: tuple[str, ...] = words.CITIES
+    numbers: tuple[int, ...] = words.NUMBERS
 
     def __post_init__(self) -> None:
         if problems := _pairs_problems(self):

@@ -4,16 +4,7 @@ from collections.abc import Sequence
 from string import ascii_lowercase
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import (
-    Tokens,
-    label,
-    label_bytes,
-    reserved,
-    spans_of_bytes,
-    unnamed,
-    utf8,
-    with_bos,
-)
+from mta_viz.tokenizers import base
 
 ALPHABET = ascii_lowercase + ".#_"
 _MAX_NAMED = 20
@@ -30,9 +21,9 @@ class CharTokenizer:
         self.eos_id: int | None = len(ALPHABET) + 1
         self._ids = {character: token_id for token_id, character in enumerate(ALPHABET)}
         free = range(self.vocab_size - len(ALPHABET) - 2)
-        self._labels = (*map(label, ALPHABET), "<BOS>", "<EOS>", *map(reserved, free))
+        self._labels = (*map(base.label, ALPHABET), "<BOS>", "<EOS>", *map(base.reserved, free))
 
-    def encode(self, text: str) -> Tokens:
+    def encode(self, text: str) -> base.Tokens:
         """BOS + one id per character. Raises TokenizerError naming each unknown character and its place."""
         unknown: dict[str, list[int]] = {}
         for at, character in enumerate(text):
@@ -41,7 +32,7 @@ class CharTokenizer:
         if unknown:
             raise TokenizerError(_unknown_message(unknown))
         ids = [self._ids[character] for character in text]
-        return with_bos(self, text, ids, [(at, at + 1) for at in range(len(text))])
+        return base.with_bos(self, text, ids, [(at, at + 1) for at in range(len(text))])
 
     def decode(self, ids: Sequence[int]) -> str:
         """The characters of the ids; BOS, EOS and the free ids have none."""
@@ -49,11 +40,11 @@ class CharTokenizer:
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """The character, "<BOS>", "<EOS>" or "<reserved 0>" for each id."""
-        return tuple(self._labels[i] if 0 <= i < self.vocab_size else unnamed(i) for i in ids)
+        return tuple(self._labels[i] if 0 <= i < self.vocab_size else base.unnamed(i) for i in ids)
 
 
 def _unknown_message(places: dict[str, list[int]]) -> str:
-    named = [f'"{label(char)}" at {_listed(at)}' for char, at in list(places.items())[:_MAX_NAMED]]
+    named = [f'"{base.label(char)}" at {_listed(at)}' for char, at in list(places.items())[:_MAX_NAMED]]
     if len(places) > _MAX_NAMED:
         named.append(f"{len(places) - _MAX_NAMED} more characters")
     return (
@@ -79,12 +70,12 @@ class BytesTokenizer:
     def __init__(self) -> None:
         self.bos_id: int | None = _N_BYTES
         self.eos_id: int | None = _N_BYTES + 1
-        self._labels = (*(label_bytes(bytes([byte])) for byte in range(_N_BYTES)), "<BOS>", "<EOS>")
+        self._labels = (*(base.label_bytes(bytes([byte])) for byte in range(_N_BYTES)), "<BOS>", "<EOS>")
 
-    def encode(self, text: str) -> Tokens:
+    def encode(self, text: str) -> base.Tokens:
         """BOS + one id per byte. Raises TokenizerError for a lone surrogate."""
-        encoded = utf8(text)
-        return with_bos(self, text, tuple(encoded), spans_of_bytes([1] * len(encoded), encoded))
+        encoded = base.utf8(text)
+        return base.with_bos(self, text, tuple(encoded), base.spans_of_bytes([1] * len(encoded), encoded))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the bytes, BOS and EOS left out; broken bytes become U+FFFD."""
@@ -92,4 +83,4 @@ class BytesTokenizer:
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """The character, or "<0xC3>" for a byte that is only part of one, for each id."""
-        return tuple(self._labels[i] if 0 <= i < self.vocab_size else unnamed(i) for i in ids)
+        return tuple(self._labels[i] if 0 <= i < self.vocab_size else base.unnamed(i) for i in ids)

@@ -10,17 +10,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import (
-    LabelledOnce,
-    Tokens,
-    label,
-    label_bytes,
-    spans_of_bytes,
-    spans_of_offsets,
-    unnamed,
-    utf8,
-    with_bos,
-)
+from mta_viz.tokenizers import base
 
 _BOS_NAMES = ("<BOS>", "<bos>", "<s>", "<|begin_of_text|>", "<|bos|>", "<|startoftext|>", "[BOS]")
 _EOS_NAMES = ("<EOS>", "<eos>", "</s>", "<|end_of_text|>", "<|eos|>", "<|endoftext|>", "[EOS]")
@@ -31,7 +21,7 @@ _A_TEXT = 2**32 - 2  # the id of a text in what is put around it
 _PARTS = ("normalizers", "pretokenizers", "decoders")
 
 
-class JsonTokenizer(LabelledOnce):
+class JsonTokenizer(base.LabelledOnce):
     """BOS and EOS are what the file's post-processor puts before and after a text.
 
     Where it puts none, they are looked for by their common names (`_BOS_NAMES`, `_EOS_NAMES`, first
@@ -76,9 +66,9 @@ class JsonTokenizer(LabelledOnce):
             self._bytes[token_id] = token.content.encode()
             self._special |= {token_id} if token.special else set()
 
-    def encode(self, text: str) -> Tokens:
+    def encode(self, text: str) -> base.Tokens:
         """BOS + ids. Raises TokenizerError for a lone surrogate and for what the vocabulary lacks."""
-        encoded = utf8(text)
+        encoded = base.utf8(text)
         try:
             encoding = self._library.encode(text, add_special_tokens=False)
         except Exception as error:
@@ -86,9 +76,9 @@ class JsonTokenizer(LabelledOnce):
         parts = [self._bytes[token_id] for token_id in encoding.ids]
         # The tokens' bytes, where they make up the text: the library's offsets lack trimmed spaces.
         if b"".join(parts) == encoded:
-            return with_bos(self, text, encoding.ids, spans_of_bytes(map(len, parts), encoded))
+            return base.with_bos(self, text, encoding.ids, base.spans_of_bytes(map(len, parts), encoded))
         self._check_bytes(text, encoding)
-        return with_bos(self, text, encoding.ids, spans_of_offsets(encoding.offsets, len(text)))
+        return base.with_bos(self, text, encoding.ids, base.spans_of_offsets(encoding.offsets, len(text)))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, special tokens left out; broken bytes become U+FFFD."""
@@ -99,15 +89,15 @@ class JsonTokenizer(LabelledOnce):
         return text.removeprefix(" ") if self._adds_space else text
 
     def _label(self, token_id: int) -> str:
-        return label_bytes(self._bytes[token_id]) if token_id in self._bytes else unnamed(token_id)
+        return base.label_bytes(self._bytes[token_id]) if token_id in self._bytes else base.unnamed(token_id)
 
     def _refusal(self, text: str, error: Exception) -> TokenizerError:
         """The library would drop them in silence, and the model see another prompt."""
         lost = [char for char in dict.fromkeys(text) if not self._takes(char)]
-        named = ", ".join(f'"{label(char)}" at {text.index(char)}' for char in lost[:20])
+        named = ", ".join(f'"{base.label(char)}" at {text.index(char)}' for char in lost[:20])
         places = f"{named} (first positions, counted from 0)"
         if not lost or not isinstance(self._library.model, models.BPE | models.Unigram):
-            places = f"a word of the prompt ({label(str(error)[:120])})".replace("␣", " ")
+            places = f"a word of the prompt ({base.label(str(error)[:120])})".replace("␣", " ")
         return TokenizerError(
             f"This model's tokenizer has no token for {places}. Remove or replace these characters."
         )

@@ -8,21 +8,10 @@ from base64 import b64decode
 from collections.abc import Sequence
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import (
-    LabelledOnce,
-    Tokens,
-    label,
-    label_bytes,
-    reserved,
-    spans_of_bytes,
-    spans_of_offsets,
-    unnamed,
-    utf8,
-    with_bos,
-)
+from mta_viz.tokenizers import base
 
 
-class SentencePieceTokenizer(LabelledOnce):
+class SentencePieceTokenizer(base.LabelledOnce):
     """Encodes every text, after the model's own normaliser.
 
     The normaliser may drop or replace characters (double spaces, "ﬁ", "①"); spans still partition
@@ -45,11 +34,11 @@ class SentencePieceTokenizer(LabelledOnce):
         special = self._processor.bos_id(), self._processor.eos_id()
         self.bos_id, self.eos_id = (None if token_id < 0 else token_id for token_id in special)
 
-    def encode(self, text: str) -> Tokens:
+    def encode(self, text: str) -> base.Tokens:
         """BOS + ids. Raises TokenizerError for a lone surrogate."""
-        utf8(text)
+        base.utf8(text)
         encoded = self._processor.encode(text, return_type="offset_mapping")
-        return with_bos(self, text, encoded["ids"], spans_of_offsets(encoded["offsets"], len(text)))
+        return base.with_bos(self, text, encoded["ids"], base.spans_of_offsets(encoded["offsets"], len(text)))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, special tokens left out; broken bytes become U+FFFD."""
@@ -57,11 +46,11 @@ class SentencePieceTokenizer(LabelledOnce):
 
     def _label(self, token_id: int) -> str:
         if not 0 <= token_id < self.vocab_size:
-            return unnamed(token_id)
+            return base.unnamed(token_id)
         piece = self._processor.id_to_piece(token_id)
         if self._processor.is_byte(token_id):
-            return label_bytes(bytes([int(piece[3:5], 16)]))
-        return label(piece.replace("▁", " "))
+            return base.label_bytes(bytes([int(piece[3:5], 16)]))
+        return base.label(piece.replace("▁", " "))
 
 
 class PlainSentencePieceTokenizer(SentencePieceTokenizer):
@@ -83,7 +72,7 @@ _N_SPECIALS = 256
 _NAMED_SPECIALS = {0: "<|begin_of_text|>", 1: "<|end_of_text|>"}
 
 
-class TiktokenTokenizer(LabelledOnce):
+class TiktokenTokenizer(base.LabelledOnce):
     """Encodes every text; special strings typed in it are plain text.
 
     The 256 ids after the ranks are special: +0 begins a text, +1 ends it, the others are labelled
@@ -105,11 +94,13 @@ class TiktokenTokenizer(LabelledOnce):
         self.bos_id: int | None = len(ranks)
         self.eos_id: int | None = len(ranks) + 1
 
-    def encode(self, text: str) -> Tokens:
+    def encode(self, text: str) -> base.Tokens:
         """BOS + ids. Raises TokenizerError for a lone surrogate."""
-        encoded = utf8(text)
+        encoded = base.utf8(text)
         ids = self._encoding.encode_ordinary(text)
-        return with_bos(self, text, ids, spans_of_bytes([len(self._pieces[i]) for i in ids], encoded))
+        return base.with_bos(
+            self, text, ids, base.spans_of_bytes([len(self._pieces[i]) for i in ids], encoded)
+        )
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, specials left out; broken bytes become U+FFFD."""
@@ -119,8 +110,12 @@ class TiktokenTokenizer(LabelledOnce):
     def _label(self, token_id: int) -> str:
         special = token_id - len(self._pieces)
         if 0 <= special < _N_SPECIALS:
-            return _NAMED_SPECIALS.get(special) or reserved(special)
-        return label_bytes(self._pieces[token_id]) if 0 <= token_id < len(self._pieces) else unnamed(token_id)
+            return _NAMED_SPECIALS.get(special) or base.reserved(special)
+        return (
+            base.label_bytes(self._pieces[token_id])
+            if 0 <= token_id < len(self._pieces)
+            else base.unnamed(token_id)
+        )
 
 
 def rank_of_line(line: bytes) -> tuple[bytes, int]:

@@ -34,18 +34,8 @@ from mta_viz.run.devices import check_fits, checked_device, free_bytes, kernel_t
 from mta_viz.run.tracing import Progress, load
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.written import WrittenTask
+from mta_viz.training import finetune_loss
 from mta_viz.training.finetune_data import FinetuneBatches, Text, held_out_samples, read_named, read_text
-from mta_viz.training.finetune_loss import (
-    FinetuneLoss,
-    Measured,
-    base_words,
-    change_words,
-    compared,
-    measure,
-    most_changed,
-    right_answers,
-    time_words,
-)
 from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.training.recipe import (
     PROGRESS_FILE,
@@ -159,13 +149,13 @@ class FinetuneRecipe(Recipe):
         """The base with kernels at the identity, what is trained in float32 and with memory of its own."""
         samples = f"{len(self.samples)} samples, " if self.samples else ""
         self.tell(f"measuring the base: {samples}text of {', '.join(self.text.held_out)}")
-        self.tell(base_words(self.before))
+        self.tell(finetune_loss.base_words(self.before))
         return trainable(with_mta(self.base, self.config), self.config)
 
     @cached_property
-    def before(self) -> Measured:
+    def before(self) -> finetune_loss.Measured:
         """What the base does."""
-        return measure(self.base, self.samples, self.text.held_out)
+        return finetune_loss.measure(self.base, self.samples, self.text.held_out)
 
     def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
         """Made ahead in a thread, which ends with the context."""
@@ -174,7 +164,7 @@ class FinetuneRecipe(Recipe):
 
     def loss(self) -> Loss:
         """Answers, and what keeps the base as it was."""
-        return FinetuneLoss(self.config, self.base)
+        return finetune_loss.FinetuneLoss(self.config, self.base)
 
     def autocast(self, device: torch.device) -> bool:
         """A frozen base is in its dtype itself."""
@@ -195,7 +185,7 @@ class FinetuneRecipe(Recipe):
 
     def watch(self, trainer: Trainer, out: Path) -> Extras:
         """Say how long it will take; then look at held-out samples now and then, and write the kernels."""
-        self.tell(time_words(self.config, trainer.time_step(), self.base.device.type))
+        self.tell(finetune_loss.time_words(self.config, trainer.time_step(), self.base.device.type))
         return Watch(self, trainer, out)
 
     def write(self, trainer: Trainer, result: TrainingResult, out: Path) -> None:
@@ -248,9 +238,11 @@ class FinetuneRecipe(Recipe):
 
     def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Base and result on the same held-out samples and texts, and the difference."""
-        after = measure(model, self.samples, self.text.held_out, progress)
-        numbers = compared(self.before, after) | (most_changed(model) if self.config.with_kernels else {})
-        self.tell(change_words(numbers))
+        after = finetune_loss.measure(model, self.samples, self.text.held_out, progress)
+        numbers = finetune_loss.compared(self.before, after) | (
+            finetune_loss.most_changed(model) if self.config.with_kernels else {}
+        )
+        self.tell(finetune_loss.change_words(numbers))
         return numbers
 
     def seal(self, trainer: Trainer, out: Path, card: Mapping[str, Any]) -> str:
@@ -268,7 +260,7 @@ class FinetuneRecipe(Recipe):
         what = f"Kernels of {size} in layers {', '.join(map(str, config.layers))} of {self.about.name}"
         if not config.with_kernels:
             what = f"{self.about.name} without kernels"
-        return f"{what}; trained: {config.train}, on {config.task}. {change_words(card)}"
+        return f"{what}; trained: {config.train}, on {config.task}. {finetune_loss.change_words(card)}"
 
 
 class Watch:
@@ -309,7 +301,7 @@ class Watch:
     def _look(self, step: int) -> None:
         start, samples = time.monotonic(), self._recipe.samples[:GLANCE]
         if samples:
-            right = right_answers(trained_model(self._trainer), samples)
+            right = finetune_loss.right_answers(trained_model(self._trainer), samples)
             self._accuracy.append((step, sum(right), len(right)))
             self._recipe.tell(f"held-out: {sum(right)} of {len(right)} right")
         self._looked = time.monotonic()

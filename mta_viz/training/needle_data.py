@@ -20,17 +20,9 @@ from tokenizers import Tokenizer as Library
 
 from mta_viz.checkpoint import door
 from mta_viz.errors import MtaVizError
-from mta_viz.tasks import grammar
+from mta_viz.tasks import grammar, words
 from mta_viz.tasks.facts import split_sentences
 from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE
-from mta_viz.tasks.words import (
-    HELD_OUT_CITIES,
-    KNOWN_CITIES,
-    KNOWN_NUMBERS,
-    is_held_out,
-    made_up_cities,
-    stream_seed,
-)
 from mta_viz.tokenizers.hf_json import JsonTokenizer
 from mta_viz.training.settings import NeedleConfig
 from mta_viz.training.trainer import Batch
@@ -50,7 +42,7 @@ _PATTERN = (
     r"| ?[^\s\p{L}\p{M}0-9]"
     r"|\n| +(?= )|\s"
 )
-_HELD_OUT_CITY = re.compile(r"\b(?:" + "|".join(map(re.escape, HELD_OUT_CITIES)) + r")\b")
+_HELD_OUT_CITY = re.compile(r"\b(?:" + "|".join(map(re.escape, words.HELD_OUT_CITIES)) + r")\b")
 _NUMBER = re.compile(r"\d+")
 
 Paragraph = tuple[str, ...]
@@ -129,7 +121,7 @@ def grammar_paragraphs(n_sentences: int, stream: str = TRAINING_STREAM) -> list[
 def may_train(sentence: str) -> bool:
     """Whether a sentence names no held-out city and no held-out number."""
     numbers = (int(match) for match in _NUMBER.findall(sentence) if len(match) < 4)
-    return not _HELD_OUT_CITY.search(sentence) and not any(map(is_held_out, numbers))
+    return not _HELD_OUT_CITY.search(sentence) and not any(map(words.is_held_out, numbers))
 
 
 def training_paragraphs(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
@@ -205,7 +197,7 @@ class CityNames:
     """
 
     def __init__(self, library: Library, config: NeedleConfig) -> None:
-        names = KNOWN_CITIES + made_up_cities(config.made_up_cities)
+        names = words.KNOWN_CITIES + words.made_up_cities(config.made_up_cities)
         encodings = library.encode_batch([f" {name}" for name in names], add_special_tokens=False)
         self.names = names
         self.ids = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
@@ -221,8 +213,8 @@ class CityNames:
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Indices of `count` different cities."""
         n_made_up = int(rng.binomial(count, self._share))
-        known = rng.choice(len(KNOWN_CITIES), count - n_made_up, replace=False)
-        made_up = len(KNOWN_CITIES) + rng.choice(self._n_made_up, n_made_up, replace=False)
+        known = rng.choice(len(words.KNOWN_CITIES), count - n_made_up, replace=False)
+        made_up = len(words.KNOWN_CITIES) + rng.choice(self._n_made_up, n_made_up, replace=False)
         cities = rng.permutation(np.concatenate([known, made_up]))
         if count == 1 or not self._groups or rng.random() >= ALIKE:
             return cities
@@ -243,11 +235,11 @@ class NeedleBatches:
         # a city's and a number's tokens do not depend on their neighbours, so all are encoded once
         self._before, self._link = _ids(library, before), _ids(library, link)
         self._cities = CityNames(library, config)
-        self._values = [_ids(library, f" {number}") for number in KNOWN_NUMBERS]
+        self._values = [_ids(library, f" {number}") for number in words.KNOWN_NUMBERS]
 
     def __call__(self, step: int) -> Batch:
         """The batch of one step: even rows hold needles, odd ones plain text."""
-        rng = np.random.default_rng(stream_seed("needle batches", self._config.seed, step))
+        rng = np.random.default_rng(words.stream_seed("needle batches", self._config.seed, step))
         length = int(rng.choice(self._config.length_mixture))
         rows = max(2, min(64, self._config.tokens_per_step // length))
         kinds = (self._needle_row, self._plain_row)

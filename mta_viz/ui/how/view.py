@@ -30,23 +30,12 @@ from mta_viz.figures.cause.attribution import SourceCells, direct_effects, meter
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.theme import score_text, weight_text
-from mta_viz.ui.shell import pickers, state
+from mta_viz.ui.shell import pickers, state, widgets
 from mta_viz.ui.shell.address import draw_address, draw_stale
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import begin, draw, save_line, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import (
-    LINE,
-    bar,
-    chart,
-    head_name,
-    help_of,
-    layer_label,
-    menu,
-    texts,
-    worded,
-)
 from mta_viz.ui.workspace.story import choose_head
 
 Taps = Float[Array, "c_q c_k"]
@@ -74,9 +63,11 @@ def draw_playground(page: Page, selected: Selected) -> None:
     with right:
         own = page.model.blocks[selected.layer].attn.kernel_pre
         begins = PRESETS if own is None else (*PRESETS, OWN)
-        begin = menu("Kernel", begins, BEGIN, width=180, help=help_of("kernel", "tap", "identity"))
-        size = "" if begin == OWN else menu("Queries x keys", [*SIZES], SIZE, width=120)
-        scores: Scores = menu("Scores", MAPS, ON, width=180, help=help_of("score"))
+        begin = widgets.menu(
+            "Kernel", begins, BEGIN, width=180, help=widgets.help_of("kernel", "tap", "identity")
+        )
+        size = "" if begin == OWN else widgets.menu("Queries x keys", [*SIZES], SIZE, width=120)
+        scores: Scores = widgets.menu("Scores", MAPS, ON, width=180, help=widgets.help_of("score"))
     shape = own.shape[1:] if begin == OWN else SIZES[size]
     offsets = kernel_offsets(page.model.config, *shape)
     usual = preset(begin, offsets)
@@ -85,11 +76,11 @@ def draw_playground(page: Page, selected: Selected) -> None:
     with left:
         taps = _paint(f"paint.{begin}.{(at['layer'], at['head']) if begin == OWN else size}", usual, offsets)
     figure = draw(source_of(page), Playground(taps=tuple(map(tuple, taps.tolist())), scores=scores, **at))
-    words, lacking = texts("how"), ", ".join(cannot_show(offsets))
+    words, lacking = widgets.texts("how"), ", ".join(cannot_show(offsets))
     text = words["painted"] + words["cramped"] * bool(lacking)
-    st.html(worded(text, names=figure.result.names, lacking=lacking))
-    chart(figure.figure, "playground", alt=figure.caption)
-    save_line(figure, "The model's own convolution; cells of the future (hatched) read as 0.", LINE)
+    st.html(widgets.worded(text, names=figure.result.names, lacking=lacking))
+    widgets.chart(figure.figure, "playground", alt=figure.caption)
+    save_line(figure, "The model's own convolution; cells of the future (hatched) read as 0.", widgets.LINE)
 
 
 def _paint(key: str, usual: Taps, offsets: Offsets) -> Taps:
@@ -152,7 +143,7 @@ class Cell:
     def words(self) -> dict[str, str]:
         """Its head and both tokens."""
         layer, head, query, key = self.place.values()
-        name = head_name(layer, head, self.page.numbering)
+        name = widgets.head_name(layer, head, self.page.numbering)
         named = self.page.trace.tokens.named
         return {"head": name, "query": named(query), "key": named(key)}
 
@@ -211,11 +202,11 @@ def _draw(page: Page) -> None:
         with st.container(key="of-run"):
             _draw_step(cell, chosen, stage)
     else:
-        _say({"layer": layer_label(selected.layer, page.numbering)}, f"no {chosen}")
+        _say({"layer": widgets.layer_label(selected.layer, page.numbering)}, f"no {chosen}")
 
 
 def _say(values: Mapping[str, str], *names: str) -> None:
-    st.html(worded("".join(texts("how")[name] for name in names), **values))
+    st.html(widgets.worded("".join(widgets.texts("how")[name] for name in names), **values))
 
 
 def _draw_pickers(cell: Cell) -> None:
@@ -234,7 +225,7 @@ def _pick_step(steps: Mapping[str, Stage | None]) -> str:
     words = {name: f"{at} {name}{'' if steps[name] else ' –'}" for at, name in enumerate(steps, start=1)}
     with st.container(horizontal=True, vertical_alignment="center"):
         back = st.container(width="content")
-        chosen: str = bar("Step", words | {PLAY: PLAY}, STEP, label_visibility="collapsed")
+        chosen: str = widgets.bar("Step", words | {PLAY: PLAY}, STEP, label_visibility="collapsed")
         at = names.index(chosen)
         before, after = (
             [name for name in part if steps.get(name, name == PLAY)] for part in (names[:at], names[at + 1 :])
@@ -262,8 +253,8 @@ def _draw_step(cell: Cell, step: str, stage: Stage) -> None:
         rest = _subtracted(at) if step == "softmax" and cell.page.model.config.differential else {}
         _say(at.words | _facts(at, why) | rest, name, *(["subtracted"] if rest else []))
     figure = draw(cell.source, spec)
-    chart(figure.figure, f"{spec.name}.{step}", alt=figure.caption, stretch=True)
-    save_line(figure, _chain_words(cell, stage), LINE)
+    widgets.chart(figure.figure, f"{spec.name}.{step}", alt=figure.caption, stretch=True)
+    save_line(figure, _chain_words(cell, stage), widgets.LINE)
 
 
 def _facts(cell: Cell, why: made.Decomposition) -> dict[str, str]:

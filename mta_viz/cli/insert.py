@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 from mta_viz.cli import flags
 from mta_viz.cli.output import note
 from mta_viz.config import Gate
-from mta_viz.errors import MtaVizError
-from mta_viz.writing import check_free
 
 if TYPE_CHECKING:
-    from mta_viz.checkpoint.types import Checkpoint
     from mta_viz.model.transformer import HookedMTA
 
-HELP = "kernels at the identity put into a plain model: an adapter to train, or a whole checkpoint"
+HELP = "kernels at the identity put into a plain model: an adapter to train"
 MIXING = ("pre", "post", "both")
 GATES: dict[str, Gate] = {"head": "1d", "element": "dd"}
 
@@ -42,33 +39,20 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--gate", choices=tuple(GATES), help=about)
     about = "a group norm of every head's output, in every layer: no identity, logits change much"
     add("--norm", action="store_true", help=about)
-    flags.add_file(parser, "--out", "the adapter, which holds what was inserted")
-    add(
-        "--merged",
-        type=flags.output_path,
-        metavar="FOLDER",
-        help="write a whole checkpoint as well, or instead",
-    )
+    about = "the adapter, which holds what was inserted (convert makes a whole checkpoint of it)"
+    flags.add_file(parser, "--out", about, required=True)
     flags.add_running(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """What was inserted, by how much the logits of a short prompt changed, and what was written."""
-    if arguments.out is None and arguments.merged is None:
-        raise MtaVizError("nothing to write; name an adapter's file with --out, or a folder with --merged")
-    if arguments.merged is not None:
-        _check_merged(arguments.merged)
     from mta_viz.checkpoint.types import parameter_count
     from mta_viz.run.scoring import logit_change, write_inserted
 
-    checkpoint = flags.open_checkpoint(arguments)
-    base = flags.model_of(checkpoint, arguments)
+    base = flags.open_model(arguments)
     inserted = _inserted(base, arguments)
     change = logit_change(base, inserted)
-    if arguments.out is not None:
-        write_inserted(arguments.out, base, inserted, overwrite=arguments.force)
-    if arguments.merged is not None:
-        _write_merged(arguments.merged, checkpoint, inserted)
+    write_inserted(arguments.out, base, inserted, overwrite=arguments.force)
     if change.largest:
         note(f"the logits changed by up to {change.largest:.3g} of {change.scale:.3g}: {change.why}")
     return {
@@ -77,8 +61,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "parameters": parameter_count(inserted.config),
         "largest_logit_change": change.largest,
         "largest_logit": change.scale,
-        "adapter": None if arguments.out is None else str(arguments.out),
-        "merged": None if arguments.merged is None else str(arguments.merged),
+        "adapter": str(arguments.out),
     }
 
 
@@ -97,24 +80,3 @@ def _inserted(base: "HookedMTA", arguments: Namespace) -> "HookedMTA":
         group_norm=arguments.norm,
         gate=None if arguments.gate is None else GATES[arguments.gate],
     )
-
-
-def _check_merged(folder: Path) -> None:
-    from mta_viz.checkpoint.files import PARAMS
-    from mta_viz.checkpoint.native import WEIGHTS
-
-    check_free(folder, [PARAMS, WEIGHTS])
-
-
-def _write_merged(folder: Path, checkpoint: "Checkpoint", inserted: "HookedMTA") -> None:
-    """The base's tensors as its file has them, what was inserted in the dtype most of them have."""
-    import torch
-
-    from mta_viz.checkpoint.native import write_merged
-
-    dtype = getattr(torch, checkpoint.source.dtype or "float32")
-    state = {
-        name: checkpoint.state_dict.get(name, tensor.to(dtype))
-        for name, tensor in inserted.state_dict().items()
-    }
-    write_merged(folder, checkpoint, inserted.config, state)

@@ -23,12 +23,10 @@ RUNS = 3.0  # measuring a prompt takes as long as so many runs of it
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """PATH, how to print the rows, where to keep the kernels, and what to run."""
+    """PATH, how to print the rows, and what to run."""
     add = parser.add_argument
     add("path", type=Path, metavar="PATH", help="a checkpoint folder, or an adapter")
     flags.add_format(parser, _rows_as_csv, "json (default): rows and counts; csv: rows")
-    about = "also write the kernels alone, to be opened without the model"
-    add("--save", type=flags.output_path, metavar="FOLDER", help=about)
     prompts = parser.add_mutually_exclusive_group()
     prompts.add_argument("--prompt", metavar="TEXT", help="measure signs and effects at matches on this text")
     prompts.add_argument("--tokens", type=Path, metavar="FILE", help="or on a JSON list of token ids")
@@ -44,16 +42,12 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     """The rows and the counts over the model; what was run, where something was."""
     from mta_viz.analysis.kernels import kernels, measures, table
-    from mta_viz.checkpoint.native import write_kernels
 
     if arguments.task is None and (arguments.samples or arguments.length):
         raise MtaVizError("--samples and --length are of a task; give --task needle, pairs or blocks as well")
     prompted = not (arguments.prompt is arguments.tokens is arguments.task is None)
     checkpoint = flags.open_checkpoint(arguments, alone=not prompted)
     config = checkpoint.config
-    if arguments.save is not None:
-        write_kernels(arguments.save, config, checkpoint.state_dict)
-        note(f"the kernels alone are in {arguments.save}")
     asked = None
     if prompted:
         # refused, if so, before names are given

@@ -75,10 +75,12 @@ def test_a_model_without_kernels_has_none_to_write(tmp_path):
 def test_the_command_writes_them_and_reads_them(tmp_path, capsys):
     write_sample(tmp_path / "model")
     model, alone = str(tmp_path / "model"), str(tmp_path / "alone")
-    assert main(["kernels", model, "--save", alone]) == 0
-    saved = capsys.readouterr()
-    assert main(["kernels", alone]) == 0
-    assert json.loads(saved.out) == json.loads(capsys.readouterr().out)
-    assert "the kernels alone are in" in saved.err
-    assert main(["kernels", model, "--save", alone]) == 2
+    assert main(["convert", model, "--to", "kernels", "--out", alone]) == 0
+    rows = []
+    for path in (model, alone):
+        capsys.readouterr()
+        assert main(["kernels", path]) == 0
+        rows.append(json.loads(capsys.readouterr().out))
+    assert rows[0] == rows[1]
+    assert main(["convert", model, "--to", "kernels", "--out", alone]) == 2
     assert "alone" in capsys.readouterr().err

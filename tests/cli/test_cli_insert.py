@@ -59,7 +59,7 @@ def test_what_changes_the_logits_says_by_how_much_and_why(run, plain, tmp_path):
 @pytest.mark.parametrize(
     "words, told",
     [
-        (("--layers", "1"), "nothing to write"),
+        (("--layers", "1"), "required: --out"),
         (("--layers", "5", "--kernel", "6x10", "--out", "a"), "no layer 5"),
         (("--layers", "5", "--kernel", "6x10", "--out", "a"), "even key size 10"),
         (("--out", "a"), "no layer is named"),
@@ -76,18 +76,6 @@ def test_what_cannot_be_inserted_is_refused(run, plain, words, told, tmp_path, m
 
 def test_a_model_with_kernels_is_refused(run, folder, tmp_path):
     assert_refused(run("insert", folder, "--layers", "1", "--out", tmp_path / "a"), "expected a plain model")
-
-
-def test_a_merged_checkpoint_has_the_dtype_of_the_base(run, plain, tmp_path):
-    answer = run("insert", plain, "--layers", "1", "--merged", tmp_path / "whole")
-    assert answer.status == 0 and answer.json["adapter"] is None
-    tensors = load_file(tmp_path / "whole" / "model.safetensors")
-    assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
-    own = load_file(plain / "model.safetensors")
-    assert all(torch.equal(tensors[name], tensor) for name, tensor in own.items())
-    assert torch.equal(
-        mta_viz.load(tmp_path / "whole")(torch.arange(9)[None]), mta_viz.load(plain)(torch.arange(9)[None])
-    )
 
 
 def test_commands_take_an_adapter_and_find_its_base(run, plain, adapter):

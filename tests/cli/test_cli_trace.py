@@ -201,7 +201,7 @@ def test_the_output_must_have_a_place(run, folder, ids_file, tmp_path):
         ("trace", "x", "--prompt", "ab", "--out"),
         ("lens", "x", "--prompt", "ab", "--out"),
         ("perplexity", "x", "--prompt", "ab", "--csv"),
-        ("kernels", "x", "--save"),
+        ("convert", "x", "--out"),
         ("train", "blocks", "--out"),
         ("paper-figures", "x", "--out"),
     ],

@@ -148,15 +148,16 @@ def draw_taps(page: Page, selected: Selected) -> None:
     with st.container(horizontal=True, gap="medium"):
         with st.container(width=GRID_PX):
             _draw_grid(kernel)
-            _draw_buttons(kernel)
+            words = "Take out all that the plan does to this kernel"
+            st.button("Reset", key="taps.reset", help=words, on_click=lambda: plan.change(_others(kernel.at)))
         with st.container(width=PICTURE_PX):
             draw = partial(kernel_picture, kernel.taps, kernel.offsets, width=PICTURE_PX)
             figure = cache.remember(draw, "edited", kernel.key)
             chart(figure, f"edited.{kernel.key}", alt="The kernel's taps as the plan leaves them")
     caption(
         "Rows: the query's offset (0 = now), columns: the key's. Change a number and the plan gets these "
-        "taps. A kernel cannot be transposed: its rows reach back only, its columns to both sides. Mirror "
-        "is the nearest to it: earlier and later keys change places, so a diagonal becomes an anti-diagonal."
+        "taps. A kernel cannot be transposed: its rows reach back only, its columns to both sides. The "
+        "nearest to it, mirrored, and its nearest template are among what can be added to the plan."
     )
 
 
@@ -206,19 +207,6 @@ def _draw_grid(kernel: _Kernel) -> None:
     shown = pd.DataFrame(kernel.taps, index=pd.Index(rows, name="query"), columns=columns)
     look: dict[str, Any] = {"num_rows": "fixed", "column_config": {name: column(name) for name in columns}}
     st.data_editor(shown, key=key, on_change=take, **look)
-
-
-def _draw_buttons(kernel: _Kernel) -> None:
-    template = _nearest_template(kernel)
-    mirrors = kernel.offsets.key == tuple(-offset for offset in reversed(kernel.offsets.key))
-    name, taps = ("", ((0.0,),)) if template is None else (f": {template[0]}", template[1])
-    with st.container(horizontal=True):
-        words = "Take out all that the plan does to this kernel"
-        st.button("Reset", key="taps.reset", help=words, on_click=lambda: plan.change(_others(kernel.at)))
-        then, words = partial(_set_taps, kernel.at, kernel.taps[:, ::-1]), "Earlier and later keys swapped"
-        st.button("Mirror", key="taps.mirror", disabled=not mirrors, help=words, on_click=then)
-        then, words = partial(_set_taps, kernel.at, np.array(taps)), f"Round to template{name}"
-        st.button(words, key="taps.round", disabled=template is None, on_click=then)
 
 
 def _others(at: OfKernel) -> tuple[Listed, ...]:

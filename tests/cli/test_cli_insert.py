@@ -5,9 +5,7 @@ import json
 import pytest
 import torch
 from cli_support import CONFIG, assert_refused
-from safetensors.torch import load_file
 
-import mta_viz
 from mta_viz.checkpoint.adapter import read_adapter, write_adapter
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions

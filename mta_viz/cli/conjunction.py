@@ -65,37 +65,30 @@ def run(arguments: Namespace) -> dict[str, Any]:
 def _samples(model: "HookedMTA", arguments: Namespace) -> "tuple[FourPrompts, ...]":
     """Of the text, where one is given; else of the task."""
     from mta_viz.analysis.labs.blocks import check_characters
-    from mta_viz.analysis.labs.four_prompts import block_prompts, words_of, written_prompts
-    from mta_viz.tasks.blocks import BlockTask
+    from mta_viz.figures.labs import measured
 
+    _check_together(arguments)
+    drawn = {"samples": arguments.samples, "seed": arguments.seed}
+    if arguments.task == "pairs":
+        return measured.PairsConjunction(length=arguments.length, **drawn).samples_of(model)
+    if arguments.text is None:
+        check_characters(model)
+        sizes = {"letters": arguments.letters, "blocks": arguments.blocks}
+        return measured.BlockConjunction(**sizes, **drawn).samples_of(model)
+    text, span = arguments.text or " ", arguments.span or ""  # without a text the figure has an example
+    return measured.TextConjunction(text=text, span=span, lines="\n".join(arguments.words or ())).samples_of(
+        model
+    )
+
+
+def _check_together(arguments: Namespace) -> None:
+    """Raises PromptError for flags of different samples."""
     if arguments.text is not None and arguments.task is not None:
         raise PromptError("--text takes the place of a task; leave --task out")
     if arguments.length and arguments.task != "pairs":
         raise PromptError("--length is of the pairs task; leave it out, or give --task pairs")
-    if arguments.task == "pairs":
-        return _pairs(model, arguments)
-    if arguments.text is None:
-        if arguments.span or arguments.words:
-            raise PromptError("--span and --words go with --text; without it a task is tested")
-        check_characters(model)
-        task = BlockTask(arguments.letters, 2, arguments.blocks)
-        return block_prompts(task, arguments.samples, arguments.seed)
-    if model.tokenizer is None:
-        raise PromptError("a text needs the tokenizer; give it with --tokenizer FILE")
-    words = words_of("\n".join(arguments.words or ()))
-    return written_prompts(model.tokenizer, arguments.text, arguments.span or "", words)
-
-
-def _pairs(model: "HookedMTA", arguments: Namespace) -> "tuple[FourPrompts, ...]":
-    from mta_viz.analysis.labs.four_prompts import pairs_prompts
-    from mta_viz.analysis.labs.needle import check_vocabulary
-    from mta_viz.tasks.needles import PairsTask
-
-    if arguments.span or arguments.words:
+    if arguments.text is None and (arguments.span or arguments.words):
         raise PromptError("--span and --words go with --text; without it a task is tested")
-    task = PairsTask(length=arguments.length or min(256, model.config.n_ctx))
-    tokenizer = check_vocabulary(model, model.tokenizer)
-    return pairs_prompts(tokenizer, task, arguments.samples, arguments.seed)
 
 
 def _models(

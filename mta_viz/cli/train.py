@@ -15,17 +15,15 @@ HELP = "train a checkpoint like the shipped ones"
 
 def add_flags(parser: ArgumentParser) -> None:
     """A recipe, and what a run of it may change."""
-    recipes = parser.add_subparsers(metavar="RECIPE", required=True)
+    recipes = parser.add_subparsers(dest="recipe", metavar="RECIPE", required=True)
     blocks = recipes.add_parser("blocks", help="block finding, the paper's toy task")
     _add_run(blocks, "blocks", steps=10_000, on_cpu="slow")
-    blocks.set_defaults(recipe=_train_blocks)
     needle = recipes.add_parser("needle", help="the needle language model, or its plain twin")
     needle.add_argument(
         "--corpus", type=Path, required=True, metavar="DIR", help="folder of plain-text books"
     )
     needle.add_argument("--learning-rate", type=float, help="of the matrices (default 0.001)")
     _add_run(needle, "needle", steps=4000, on_cpu="very slow")
-    needle.set_defaults(recipe=_train_needle)
 
 
 def _add_run(parser: ArgumentParser, name: str, *, steps: int, on_cpu: str) -> None:
@@ -47,29 +45,20 @@ def _add_run(parser: ArgumentParser, name: str, *, steps: int, on_cpu: str) -> N
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Train by the recipe, progress on stderr; returns the model card."""
-    return arguments.recipe(arguments)
+    of_needle = arguments.recipe == "needle"
+    names = ("variant", "seed", "steps", *(["learning_rate"] if of_needle else []))
+    changes = {name: getattr(arguments, name) for name in names}  # of the defaults; None changes nothing
+    config: Any = _settings(NeedleConfig if of_needle else BlocksConfig, arguments, **changes)
+    from mta_viz.training.from_scratch import train_blocks, train_needle
+    from mta_viz.training.recipe import print_evaluation, print_progress
 
-
-def _train_blocks(arguments: Namespace) -> dict[str, Any]:
-    config = _settings(BlocksConfig, arguments, **_changes(arguments))
-    from mta_viz.training.from_scratch import train_blocks
-
-    out = arguments.out or Path(f"blocks-{config.variant}-{config.seed}")
-    return train_blocks(config, out, **_running(arguments))
-
-
-def _train_needle(arguments: Namespace) -> dict[str, Any]:
-    changes = _changes(arguments) | {"learning_rate": arguments.learning_rate}
-    config = _settings(NeedleConfig, arguments, **changes)
-    from mta_viz.training.from_scratch import train_needle
-
-    return train_needle(
-        config,
-        arguments.corpus,
-        arguments.out or Path(f"needle-{config.variant}-{config.seed}"),
-        stage=lambda text: print(f"{text} ...", file=sys.stderr, flush=True),
-        **_running(arguments),
-    )
+    out = arguments.out or Path(f"{arguments.recipe}-{config.variant}-{config.seed}")
+    running = {name: getattr(arguments, name) for name in ("lingua", "device", "max_seconds", "resume")}
+    running |= {"report": print_progress, "evaluation_progress": print_evaluation}
+    if not of_needle:
+        return train_blocks(config, out, **running)
+    running["stage"] = lambda text: print(f"{text} ...", file=sys.stderr, flush=True)
+    return train_needle(config, arguments.corpus, out, **running)
 
 
 def _settings(kind: type[Settings], arguments: Namespace, **changes: Any) -> Settings:
@@ -80,16 +69,3 @@ def _settings(kind: type[Settings], arguments: Namespace, **changes: Any) -> Set
     run = run_checks(arguments.out, arguments.device, arguments.max_seconds, arguments.resume)
     refuse_all([read, *run, *export_checks(arguments.lingua, arguments.out, arguments.resume)], "The run")
     return read()
-
-
-def _changes(arguments: Namespace) -> dict[str, Any]:
-    """Of the recipe's defaults; None changes nothing."""
-    return {name: getattr(arguments, name) for name in ("variant", "seed", "steps")}
-
-
-def _running(arguments: Namespace) -> dict[str, Any]:
-    """How any recipe is run."""
-    from mta_viz.training.recipe import print_evaluation, print_progress
-
-    same = {name: getattr(arguments, name) for name in ("lingua", "device", "max_seconds", "resume")}
-    return {**same, "report": print_progress, "evaluation_progress": print_evaluation}

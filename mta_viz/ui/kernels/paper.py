@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.kernel_map import needle_sample, question_span, strongest_head
+from mta_viz.analysis.attention.kernel_map import question_span, strongest_head
 from mta_viz.analysis.attention.spans import Span, asked_span
 from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.kernels import WHERE, KernelId, MixPlace, Place
@@ -21,7 +21,7 @@ from mta_viz.plots.kernels.paper import WIDTH_MM, Width
 from mta_viz.plots.theme import PX_PER_MM
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.kernels.parts import missing_text, select_kernel, weights_source
-from mta_viz.ui.shell import address, cache, show, sidebar, state
+from mta_viz.ui.shell import address, show, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import pick_head, pick_layer
 from mta_viz.ui.shell.state import Setting
@@ -44,8 +44,8 @@ LAYERS = Setting[Any]("figure_layers", [])
 ROWS, KEYS = Setting("figure_rows", ""), Setting("figure_keys", "")
 FORM = Setting[Form]("all kernels", "pdf")
 NAME_A_SPAN = (
-    "This prompt has no named span to cut the map to. In the workspace find a text in it and name it; "
-    "its keys are then offered here."
+    "This prompt has no named span to cut the map to. In the workspace find a text in it and name it, or run "
+    "an example with needles; its keys are then offered here."
 )
 
 
@@ -117,7 +117,6 @@ def _kernel_map(page: Page, width: Width) -> Spec | None:
     spans = () if page.trace is None else spans_of(page)
     if not spans:
         st.info(plain(page.empty if page.trace is None else NAME_A_SPAN))
-        _offer_needles(page)
         return None
     with st.container(horizontal=True, vertical_alignment="bottom"):
         where: Place = _pick_place(WHERE_DRAWN, places)
@@ -164,19 +163,6 @@ def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, i
     words = f"Of all heads with such a kernel {name} attends most to {keys.words}"
     caption(f"{words} from the last of the rows.")
     return layer, head
-
-
-def _offer_needles(page: Page) -> None:
-    if page.model.kernels_only:  # it was said that no prompt can be run
-        return
-    try:
-        sample = cache.remember(lambda: needle_sample(page.model), "needle sample", page.key)
-    except MtaVizError as error:
-        caption(f"The needle task does not fit this model: {str(error).rstrip('.')}.")
-        return
-    words = "Four needles and a question about one of them; it takes the place of the prompt at the left."
-    label, args = f"Run a needle prompt, {len(sample.tokens)} tokens", (sample.tokens.text,)
-    st.button(label, key="figure.needles", on_click=sidebar.use_prompt, args=args, help=words)
 
 
 PICKERS: dict[str, Callable[[Page, Width], Spec | None]] = {

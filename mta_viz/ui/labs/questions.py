@@ -18,7 +18,7 @@ from mta_viz.ui.labs import fits, parts
 from mta_viz.ui.labs.needle import can_write
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import show
-from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
+from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, menu, number, plain
@@ -120,11 +120,6 @@ def _draw_measured(page: Page, figure: QuestionAnswers, score: QuestionScore | N
     elif score is not None:
         st.markdown(plain(score_words(score)))
         _draw_answers(page, figure, score)
-    results = all_results(NAME).items()
-    own = [score for key, score in results if isinstance(key, tuple) and key[1] == page.model_key]
-    if len(own) > 1:
-        caption("All that was measured of this model in this session:")
-        st.dataframe(list(map(_row, own)), hide_index=True, width="content")
 
 
 def _draw_answers(page: Page, figure: QuestionAnswers, score: QuestionScore) -> None:
@@ -142,17 +137,6 @@ def _draw_answers(page: Page, figure: QuestionAnswers, score: QuestionScore) -> 
         ]
         st.dataframe(rows, hide_index=True, height=300)
     show.show(source_of(page), figure, result=score)
-
-
-def _row(score: QuestionScore) -> dict[str, object]:
-    accuracy, (low, high) = score.accuracy, score.accuracy.interval
-    return {
-        "task": score.task.upper(),
-        "distraction": score.distraction,
-        "accuracy": f"{accuracy.accuracy:.2f} [{low:.2f}, {high:.2f}] n={accuracy.n}",
-        "chance": f"{score.chance:.2f}",
-        "names none": score.silent,
-    }
 
 
 def score_words(score: QuestionScore) -> str:

@@ -47,7 +47,6 @@ SOURCES = {
 KINDS = {"kernels": "key-query kernels", "mixing": "rows of head mixing", "heads": "heads off"}
 KIND = Setting("sweep kind", "kernels")
 STAGE, OTHER_PROMPT = Setting("patch stage", "z"), Setting("other prompt", "")
-WORST = 8
 
 
 def draw_board(page: Page, plan: Plan) -> None:
@@ -166,20 +165,7 @@ def draw_sweep(page: Page, selected: Selected) -> None:
                 with st.container(width=MAP_PX):
                     widget = f"sweep.{page.key}.{kind}.{where}"
                     show(source_of(page), spec, on_head, result=rows, widget=widget)
-        _draw_worst(page, rows)
     _draw_task(page, selected, kind, wheres)
-
-
-def _draw_worst(page: Page, rows: tuple[sweeps.SweepRow, ...]) -> None:
-    worst = sorted(rows, key=lambda row: sweeps.harm(row.change))[:WORST]
-    shown = [
-        {"alone": row.intervention.text(page.numbering), "change (nats)": score_text(row.change)}
-        for row in worst
-    ]
-    st.dataframe(shown, hide_index=True)
-    first = worst[0].intervention
-    words = plain(f"Add the worst to the plan: {first.text(page.numbering)}")
-    st.button(words, key="sweep.add", on_click=plans.add, args=(first,))
 
 
 def _draw_task(page: Page, selected: Selected, kind: str, wheres: list[sweeps.Where]) -> None:

@@ -12,18 +12,11 @@ import pandas as pd
 import streamlit as st
 
 from mta_viz.analysis.cause.effects import Absent
+from mta_viz.analysis.kernels import table as tables
 from mta_viz.analysis.kernels.definitions import NO_SORT, SORTS
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, KernelId, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.measures import cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, UNNAMED
-from mta_viz.analysis.kernels.table import (
-    NamesByChance,
-    Row,
-    ShapeCounts,
-    kernel_frame,
-    kernel_of,
-    shape_counts,
-)
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import gallery as figures
 from mta_viz.ui.kernels import parts
@@ -65,7 +58,7 @@ SYNTAX = (
 )
 
 
-def verdict_line(counts: ShapeCounts) -> str:
+def verdict_line(counts: tables.ShapeCounts) -> str:
     """How many kernels have a name, and how many names chance alone would give."""
     shapes = counts.shapes
     faint = sum(number for name, number in shapes.items() if name.startswith("faint "))
@@ -87,13 +80,13 @@ def verdict_line(counts: ShapeCounts) -> str:
     return f"{counts.kernels} kernels: {', '.join(kinds)}. {templates} {edges}"
 
 
-def _chance(names: NamesByChance) -> str:
+def _chance(names: tables.NamesByChance) -> str:
     """`3.7 (95 % range 1 to 7), p of as many < 0.0001`."""
     p = f"= {names.p:.2g}" if names.p >= SMALLEST_P else f"< {SMALLEST_P}"
     return f"{names.mean:.1f} (95 % range {names.low} to {names.high}), p of as many {p}"
 
 
-def limits_line(rows: Sequence[Row]) -> str:
+def limits_line(rows: Sequence[tables.Row]) -> str:
     """What kernels of these sizes have no room for; empty when they can show everything."""
     sizes = {(row["c_q"], row["c_k"], row["first_key"]) for row in rows if row["where"] in KEY_QUERY}
     limits = []
@@ -164,7 +157,9 @@ def _draw_choice() -> tuple[figures.KernelTable, Arranged]:
     return figures.KernelTable(query.strip(), sort, shown), arranged
 
 
-def _tiles(page: Page, table: figures.KernelTable, rows: Sequence[Row], arranged: Arranged) -> list[Tiles]:
+def _tiles(
+    page: Page, table: figures.KernelTable, rows: Sequence[tables.Row], arranged: Arranged
+) -> list[Tiles]:
     """What is drawn of key-query kernels and of head mixing; of the run only what is sorted by it."""
     kinds: tuple[tuple[Place | MixPlace, ...], ...] = (KEY_QUERY, MIXING)
     of_run = arranged == "meaning" and page.trace is not None
@@ -185,7 +180,7 @@ def _tiles(page: Page, table: figures.KernelTable, rows: Sequence[Row], arranged
 def _first(tiles: Sequence[Tiles]) -> KernelId | None:
     """The kernel that comes first in the atlas, whatever its group; None where there is no atlas."""
     order = tiles[0][2].order if tiles else None
-    shown = [kernel_of(row) for row in tiles[0][2].shown] if order else []
+    shown = [tables.kernel_of(row) for row in tiles[0][2].shown] if order else []
     return next((kernel for kernel in (*order.values, *shown) if kernel in shown), None) if order else None
 
 
@@ -208,7 +203,7 @@ def _draw_tiles(
 
 def _draw_walk(tiles: Sequence[Tiles], selected: KernelId | None) -> None:
     """Arrows to the tiles beside the chosen one, those of head mixing after the others."""
-    order = [kernel_of(row) for _, _, result in tiles for row in result.shown]
+    order = [tables.kernel_of(row) for _, _, result in tiles for row in result.shown]
     source, spec, result = tiles[0]
     stride = spec.sheet(source, result)[0].columns
     at = order.index(selected) if selected in order else None
@@ -223,13 +218,13 @@ def _draw_walk(tiles: Sequence[Tiles], selected: KernelId | None) -> None:
         caption(f"{at + 1} of {len(order)}" if at is not None else f"{len(order)} shown")
 
 
-def _selected(rows: Sequence[Row]) -> KernelId | None:
+def _selected(rows: Sequence[tables.Row]) -> KernelId | None:
     """The kernel the view names, whether it is shown or not; without a place the first that head has."""
     view = state.selection()
     if view.layer is None:
         return None
     places: tuple[Place | MixPlace, ...] = (*KEY_QUERY, *MIXING)
-    there = {kernel_of(row) for row in rows}
+    there = {tables.kernel_of(row) for row in rows}
     for where in [place for place in places if place == view.place] or places:
         kernel = KernelId(view.layer, view.head or 0, where)
         if kernel in there:
@@ -240,7 +235,7 @@ def _selected(rows: Sequence[Row]) -> KernelId | None:
 
 def _draw_verdict(page: Page, source: Source) -> None:
     rows, config = figures.kernel_rows(source), page.model.config
-    counts = source.remember(lambda: shape_counts(rows), "shape counts")
+    counts = source.remember(lambda: tables.shape_counts(rows), "shape counts")
     if counts.kernels:
         st.text(verdict_line(counts), width="stretch")
     without = [at for at in range(config.n_layers) if not (config.kernels(at).pre or config.kernels(at).post)]
@@ -267,12 +262,12 @@ def _draw_table(page: Page, source: Source, table: figures.KernelTable) -> None:
     if _at_matches(page):
         source, table = source_of(page), replace(table, matches=True)
     figure = draw(source, table)
-    rows: Sequence[Row] = figure.result
+    rows: Sequence[tables.Row] = figure.result
 
     def frame() -> pd.DataFrame:
-        return kernel_frame(rows).dropna(axis="columns", how="all")
+        return tables.kernel_frame(rows).dropna(axis="columns", how="all")
 
     shown, key = source.remember(frame, "kernel frame", table), f"kernels.{page.key}.{table}"
-    row_table(key, shown, rows, lambda row: select_kernel(kernel_of(row)), height=360)
+    row_table(key, shown, rows, lambda row: select_kernel(tables.kernel_of(row)), height=360)
     words = f"{len(rows)} kernels, one a row; layers, heads from 0 as in files. Click one to open it."
     save_line(figure, words)

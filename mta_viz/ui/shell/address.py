@@ -13,19 +13,8 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import streamlit as st
 
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting import saved as files
 from mta_viz.exporting.pictures import Format
-from mta_viz.exporting.saved import (
-    Carried,
-    Choices,
-    Form,
-    Session,
-    file_name,
-    fitting,
-    read_session,
-    saved,
-    session_bytes,
-    together,
-)
 from mta_viz.printed import short_repr
 from mta_viz.ui.shell import cache, kept_prompts, state, widgets, work
 from mta_viz.ui.shell.link import MAX_CHARACTERS, NOT_KEPT, Box, PromptLink
@@ -128,9 +117,9 @@ def _draw_save() -> None:
     kind = st.radio("As", KINDS, **KIND.widget(KINDS))
     caption(EXPLAINED[kind])
     format: Format = pick_format() if kind == ZIP else "pdf"
-    choices = Choices()
+    choices = files.Choices()
     if kind != SESSION:
-        choices = Choices(pick_size(), pick_colours())
+        choices = files.Choices(pick_size(), pick_colours())
     elif words := _not_carried():
         st.info(plain(words))
     if st.button("Make the file", type="primary", key="everything.make"):
@@ -140,50 +129,52 @@ def _draw_save() -> None:
             st.error(plain(str(error)))
 
 
-def _make(kind: str, format: Format, choices: Choices) -> None:
+def _make(kind: str, format: Format, choices: files.Choices) -> None:
     """The file and its button. Half of the bar is for the numbers, half for the pictures."""
     bar = st.progress(0.0, text="Collecting the numbers")
 
     def drawing(done: float) -> None:
         bar.progress((1 + done) / 2, text="Drawing")
 
-    suffix: Form = "pdf" if kind == PDF else "zip"
+    suffix: files.Form = "pdf" if kind == PDF else "zip"
     shown, figures = list(state.part(OnPage).values()), []
     for place, figure in enumerate(shown):
         if figure.figure is not None:
-            figures.append(saved(figure, digest_of))
+            figures.append(files.saved(figure, digest_of))
         bar.progress((place + 1) / len(shown) / 2, text="Collecting the numbers")
     if kind == SESSION:
-        content = session_bytes(_session(), figures)
+        content = files.session_bytes(_session(), figures)
     elif figures:
-        content = together(figures, suffix, format, choices, drawing)
+        content = files.together(figures, suffix, format, choices, drawing)
     else:
         raise MtaVizError("This page shows no figure yet. Run a prompt, or choose a tab with a figure.")
     bar.empty()
     names = ", ".join(figure.provenance.figure for figure in figures)
     caption(f"{len(figures)} figures: {names}." if figures else "")
-    name = file_name(state.selection().checkpoint, state.session().page, kind, suffix=suffix)
+    name = files.file_name(state.selection().checkpoint, state.session().page, kind, suffix=suffix)
     label, key = f"Save ({len(content) / 1e6:.1f} MB)", "everything.save"
     st.download_button(label, content, name, widgets.MIME_TYPES[suffix], key=key, on_click="ignore")
 
 
-def _session() -> Session:
+def _session() -> files.Session:
     shown = state.part(PageRun)
     prompt = None if shown.run is None else shown.run.prompt
     weights = "" if shown.model is None else cache.digest(shown.model)
     typed = list(prompt) if isinstance(prompt, tuple) else prompt
-    return Session(state.session().page, state.parameters(), typed, weights, fitting(_given()))
+    return files.Session(state.session().page, state.parameters(), typed, weights, files.fitting(_given()))
 
 
-def _given() -> list[Carried]:
+def _given() -> list[files.Carried]:
     texts = [text for text in state.parameters().values() if kept_prompts.is_address(text)]
-    files = [Carried(text, place, name) for place, (name, text) in widgets.files_of_page().items()]
-    return [*(Carried(kept_prompts.text_at(text)) for text in texts), *files]
+    long = [files.Carried(kept_prompts.text_at(text)) for text in texts]
+    return long + [
+        files.Carried(text, place, name) for place, (name, text) in widgets.files_of_page().items()
+    ]
 
 
 def _not_carried() -> str:
     given, model = _given(), state.part(PageRun).model
-    there = fitting(given)
+    there = files.fitting(given)
     lacking = [carried.name or "a long text" for carried in given if carried not in there]
     if model is not None and model.path in state.part(widgets.TokenizerFiles):
         lacking.append("the tokenizer's file")
@@ -200,7 +191,7 @@ def _draw_open() -> None:
     if given is None:
         return
     try:
-        session = _brought_up(read_session(given.getvalue()))
+        session = _brought_up(files.read_session(given.getvalue()))
         script = next((path for path, (title, _) in PAGES.items() if title == session.page), None)
         if script is None:
             raise MtaVizError(
@@ -212,7 +203,7 @@ def _draw_open() -> None:
         open_session(session, script)
 
 
-def _brought_up(session: Session) -> Session:
+def _brought_up(session: files.Session) -> files.Session:
     """A session of a page of before as one of the workspace."""
     if session.page not in OLDER:
         return session
@@ -221,7 +212,7 @@ def _brought_up(session: Session) -> Session:
     )
 
 
-def open_session(session: Session, script: str) -> None:
+def open_session(session: files.Session, script: str) -> None:
     """Forget what this visitor chose and go to the session's page by its address."""
     places = list(state.part(widgets.TextFiles).at)
     work.stop_all("page", "model")
@@ -233,8 +224,8 @@ def open_session(session: Session, script: str) -> None:
             kept_prompts.address_of(
                 carried.text, state.part(kept_prompts.Own)
             )  # where the view's address finds it
-    files = {carried.place: (carried.name, carried.text) for carried in session.carried if carried.place}
-    widgets.bring(files, places)
+    brought = {carried.place: (carried.name, carried.text) for carried in session.carried if carried.place}
+    widgets.bring(brought, places)
     state.part(PromptLink).weights = session.sha256
     st.switch_page(script, query_params=session.view)
 
@@ -261,7 +252,7 @@ def draw_report_button(page: Page) -> None:
         elif made is not None:
             makes: dict[str, Any] = {"html": lambda: made[1], "pdf": partial(made[0].pdf, page=made[1])}
             for suffix, content in makes.items():
-                name = file_name(made[0].name, "report", suffix=suffix)
+                name = files.file_name(made[0].name, "report", suffix=suffix)
                 words = f"Download {suffix.upper()}"
                 file_button(words, content, name, f"report.{suffix}", width="stretch")
 

@@ -49,7 +49,7 @@ def test_a_file_of_passages_has_accuracy_and_a_table_or_says_what_is_wrong(open_
     fine(app)
     assert "0 of 3 last words right: accuracy 0.0%, 95 % interval 0.0% to 70.8%" in words
     assert "Left out: 1. Passage 4: it has one word only" in words
-    assert app.dataframe[0].value["last word"].tolist() == ["one", "two", "x"]
+    assert app.dataframe[0].value["last_word"].tolist() == ["one", "two", "x"]
     app.button(key="forget.text file the last word").click().run()
     assert "There is no text yet" in said(app)
     app.file_uploader[0].set_value(("p.jsonl", b'{"text": "a b"}\nno', "text/plain")).run()

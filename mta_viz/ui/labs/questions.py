@@ -119,24 +119,10 @@ def _draw_measured(page: Page, figure: QuestionAnswers, score: QuestionScore | N
         st.info("The first sample is on its way.")
     elif score is not None:
         st.markdown(plain(score_words(score)))
-        _draw_answers(page, figure, score)
-
-
-def _draw_answers(page: Page, figure: QuestionAnswers, score: QuestionScore) -> None:
-    with st.expander("Every answer"):
-        rows = [
-            {
-                "sample": answer.seed,
-                "question": answer.question,
-                "gold": answer.gold,
-                "first sentence of the answer": answer.sentence,
-                "names": ", ".join(answer.named),
-                "right": "✓" if answer.right else "✗",
-            }
-            for answer in score.answers
-        ]
-        st.dataframe(rows, hide_index=True, height=300)
-    show.show(source_of(page), figure, result=score)
+        answers = show.draw(source_of(page), figure, score)
+        with st.expander("Every answer"):
+            st.dataframe(answers.table.frame(), hide_index=True, height=300)
+        show.save_line(answers)
 
 
 def score_words(score: QuestionScore) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -178,23 +178,10 @@ def _sum_words(scores: PassageScores) -> str:
 def _draw_table(scores: PassageScores, running: bool) -> None:
     shown = scores.words[: SHOWN_RUNNING if running else SHOWN_WORDS]
     height: Any = 360 if len(shown) > 9 else "content"
-    st.dataframe(list(map(_word_row, shown)), hide_index=True, height=height, key="words.table")
+    rows = replace(scores, words=shown, left_out=()).table().frame().drop(columns="left_out")
+    st.dataframe(rows, hide_index=True, height=height, key="words.table")
     if len(shown) < len(scores.words):
         caption(f"The first {len(shown):,} of {len(scores.words):,}; the CSV has them all.")
-
-
-def _word_row(word: WordScore) -> dict[str, Any]:
-    return {
-        "passage": word.number,
-        "last word": word.word,
-        "right": "✓" if word.greedy else "✗",
-        "rank": word.rank,
-        "p(word)": probability_text(word.probability),
-        "perplexity": _number_text(word.perplexity) if math.isfinite(word.perplexity) else "inf",
-        "likeliest first token": word.instead,
-        "tokens of the word": " ".join(word.pieces),
-        "tokens read": word.n_read,
-    }
 
 
 def _draw_losses(page: Page, given: _Given, losses: TextLosses, running: bool) -> None:

@@ -121,7 +121,8 @@ def _draw_measured(page: Page, figure: QuestionAnswers, score: QuestionScore | N
         st.markdown(plain(score_words(score)))
         answers = show.draw(source_of(page), figure, score)
         with st.expander("Every answer"):
-            st.dataframe(answers.table.frame(), hide_index=True, height=300)
+            rows = answers.table.frame().drop(columns=["task", "distraction"])  # the form has them
+            st.dataframe(rows, hide_index=True, height=300)
         show.save_line(answers)
 
 

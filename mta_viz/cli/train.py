@@ -50,11 +50,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     changes = {name: getattr(arguments, name) for name in names}  # of the defaults; None changes nothing
     config: Any = _settings(NeedleConfig if of_needle else BlocksConfig, arguments, **changes)
     from mta_viz.training.from_scratch import train_blocks, train_needle
-    from mta_viz.training.recipe import print_evaluation, print_progress
 
     out = arguments.out or Path(f"{arguments.recipe}-{config.variant}-{config.seed}")
-    running = {name: getattr(arguments, name) for name in ("lingua", "device", "max_seconds", "resume")}
-    running |= {"report": print_progress, "evaluation_progress": print_evaluation}
+    running = _running(arguments)
     if not of_needle:
         return train_blocks(config, out, **running)
     running["stage"] = lambda text: print(f"{text} ...", file=sys.stderr, flush=True)
@@ -69,3 +67,11 @@ def _settings(kind: type[Settings], arguments: Namespace, **changes: Any) -> Set
     run = run_checks(arguments.out, arguments.device, arguments.max_seconds, arguments.resume)
     refuse_all([read, *run, *export_checks(arguments.lingua, arguments.out, arguments.resume)], "The run")
     return read()
+
+
+def _running(arguments: Namespace) -> dict[str, Any]:
+    """How any recipe is run."""
+    from mta_viz.training.recipe import print_evaluation, print_progress
+
+    same = {name: getattr(arguments, name) for name in ("lingua", "device", "max_seconds", "resume")}
+    return {**same, "report": print_progress, "evaluation_progress": print_evaluation}

@@ -15,6 +15,7 @@ from mta_viz.analysis.compare.maps import ComparedMap
 from mta_viz.model.stages import Stage
 from mta_viz.plots import theme
 from mta_viz.tokenizers.base import Tokens
+from mta_viz.ui.attention.head import VIEW_UP_TO
 from mta_viz.ui.linked.component import EXACT_UP_TO, TEXT_UP_TO, KernelPanel, Linked, Panel, payload
 
 
@@ -83,6 +84,12 @@ def test_a_long_map_is_half_as_exact_whatever_its_size():
         row = cells[-len(values) :].astype(float) / header["panels"][0]["factor"]
         assert header["panels"][0]["kind"] == "f2" and np.isnan(row[2]) and row[3] == 0
         assert row[:2] == pytest.approx([size, -size / 1000], rel=1e-3)
+
+
+def test_three_whole_maps_stay_below_two_megabytes():
+    map_ = shown(np.random.default_rng(0).normal(size=(VIEW_UP_TO, VIEW_UP_TO)))
+    message = replace(linked([[1.0]], ["word "] * VIEW_UP_TO), panels=(Panel("", map_, 2.0),) * 3)
+    assert len(payload(message)) < 2_000_000
 
 
 def test_maps_beside_one_another_have_their_own_colours_limits_and_masks():

@@ -1,6 +1,6 @@
 """One head of a run: the selected cell and its sum, and what is found and named in the prompt.
 
-Beyond 1,024 tokens the map is an overview with an exact part beside it. Tokens found by text are gone to, and
+Beyond 768 tokens the map is an overview with an exact part beside it. Tokens found by text are gone to, and
 named as spans, which are outlined on every map.
 """
 
@@ -15,7 +15,7 @@ from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, H
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.errors import PromptError
-from mta_viz.figures.attention.maps import HEADS_TOGETHER, HeadMap, Scale, layer_maps_key, layer_maps_of
+from mta_viz.figures.attention.maps import HeadMap, Scale, layer_maps_key, layer_maps_of
 from mta_viz.figures.attention.tokens import AttentionText, Why, sentence, value_text
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage, is_distribution
@@ -35,7 +35,8 @@ from mta_viz.ui.shell.work import Work, finished
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
 SCALE = Setting[Scale]("scale", SCALES[0])
 OVERVIEW_PX, WHY_PX = 460, 300
-VIEW, VIEW_UP_TO = "map", HEADS_TOGETHER  # longer prompts have an overview and an exact part
+# Of longer prompts there are an overview and an exact part: three whole maps (of an edit) would be over 2 MB.
+VIEW, VIEW_UP_TO = "map", 768
 SIDE = Setting[Side]("text side", SIDES[0])
 FOLLOW = "Choose a row for its source."
 NO_SPAN = "none"

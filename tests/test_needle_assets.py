@@ -108,7 +108,7 @@ def named(tensors: dict[str, torch.Tensor], config: ModelConfig) -> dict[str, to
 def shares(kernels: Kernels, where: str, layers: Iterable[int] | None = None) -> torch.Tensor:
     """The share of each kernel's energy off its own tap."""
     found = [layer_kernels(*kernels, layer) for layer in layers or range(kernels[1].n_layers)]
-    there = [(one.taps(where), one.offsets(where)) for one in found if one.taps(where) is not None]
+    there = [one.taps(where) for one in found if getattr(one, where) is not None]
     assert all((taps[:, *offsets.own] > 0).all() for taps, offsets in there)  # so says MODELS.md
     return torch.cat(
         [torch.from_numpy(energy_off_identity(taps.double().numpy(), offsets)) for taps, offsets in there]

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.analysis.attention.pooling import Pooled
 from mta_viz.plots import theme
-from mta_viz.plots.parts import Number, Parts
+from mta_viz.plots.parts import Number
 from mta_viz.tokenizers.base import Tokens, split_characters
 
 MAX_SVG_MARKERS = 1000
@@ -176,17 +176,6 @@ def targets(
         unselected={"marker": {"opacity": 0}},
         meta=TARGETS,
     )
-
-
-def empty_slot(text: str, width: int) -> go.Figure:
-    """A thin hatched bar that says what is not there."""
-    parts = Parts((width, 60), {"l": 4, "r": 4, "t": 4, "b": 4})
-    parts.traces.append(hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]))
-    font = {"size": 13, "color": theme.INK}
-    parts.add_words(text, 13, x=0.5, y=0.5, font=font, bgcolor=theme.MASKED_FILL)
-    bare = theme.axis(range=(0, 1), showticklabels=False, ticks="", fixedrange=True)
-    parts.layout |= {"xaxis": bare, "yaxis": bare}
-    return parts.figure()
 
 
 WHERE = "query %{y}<br>key %{x}"

@@ -8,6 +8,7 @@ import torch
 from mta_viz.analysis.kernels.kernels import Offsets, kernel_offsets, layer_kernels, near_identity
 from mta_viz.analysis.kernels.measures import energy_off_identity
 from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import MtaVizError
 
 
 def config(**mta: object) -> ModelConfig:
@@ -40,9 +41,14 @@ def test_each_place_has_its_own_kernels_and_offsets() -> None:
         "blocks.1.attn.head_post": torch.eye(2)[None],
     }
     kernels = layer_kernels(state, options, 1)
-    assert kernels.taps("pre").dtype == torch.float32 and kernels.taps("post").shape == (2, 1, 5)
-    assert kernels.offsets("pre").key == (-1, 0, 1) and kernels.offsets("post").key == (-2, -1, 0, 1, 2)
-    assert kernels.mixing("head_pre") is None and kernels.mixing("head_post").shape == (1, 2, 2)
+    (pre, before), (post, after) = kernels.taps("pre"), kernels.taps("post")
+    assert pre.dtype == torch.float32 and post.shape == (2, 1, 5)
+    assert before.key == (-1, 0, 1) and after.key == (-2, -1, 0, 1, 2)
+    assert kernels.mixing("head_post").shape == (1, 2, 2)
+    with pytest.raises(MtaVizError, match="mixes no heads before the softmax"):
+        kernels.mixing("head_pre")
+    with pytest.raises(MtaVizError, match="no key-query kernel before the softmax"):
+        layer_kernels(state, options, 0).taps("pre")
     plain = layer_kernels(state, options, 0)
     assert plain.pre is plain.post is plain.pre_offsets is None
 

@@ -103,11 +103,6 @@ def test_zero_and_nan_kernels_say_so() -> None:
     assert [trace.marker.color for trace in figure.data if trace.type == "scatter"] == [theme.BAD_COLOR]
 
 
-def test_a_layer_without_kernels_says_so() -> None:
-    assert "L3 has no key-query kernel after the softmax" in words(kernel_grid(kernels(), "post", layer=3))
-    assert "L3 has no head mixing before" in words(head_mixing(kernels(), "head_pre", 3))
-
-
 def test_mixing_rows_are_targets_and_groups_are_blocks() -> None:
     mixing = torch.tensor([[[1.0, -0.62], [0.1, 0.98]], [[1.0, 0.0], [0.0, 1.0]]])
     figure = head_mixing(kernels(mixing=mixing), "head_post", 0)

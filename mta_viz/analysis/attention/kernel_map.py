@@ -102,7 +102,6 @@ def strongest_head(trace: Trace, rows: Span, keys: Span, where: Place) -> tuple[
 
 def kernel_beside_map(trace: Trace, kernel: KernelId, rows: Span, keys: Span) -> KernelBesideMap:
     """A key-query kernel and its map, cut to queries x keys. Raises PromptError where all is masked."""
-    where: Place = "pre" if kernel.where == "pre" else "post"
     kernels.check_layer(trace.model.config, kernel.layer, kernel.where)
     if max(rows.stop, keys.stop) > len(trace.tokens):
         raise PromptError(f"the prompt has {len(trace.tokens)} tokens; choose spans inside it")
@@ -111,9 +110,9 @@ def kernel_beside_map(trace: Trace, kernel: KernelId, rows: Span, keys: Span) ->
             f"every key of {keys.name!r} comes after every query of {rows.name!r}: nothing is attended to. "
             "Choose keys before the queries"
         )
-    picture = kernels.layer_picture(trace.model.state_dict(), trace.model.config, kernel.layer, where)
+    picture = kernels.layer_picture(trace.model.state_dict(), trace.model.config, kernel.layer, kernel.where)
     part = (slice(side.start, side.stop) for side in (rows, keys))
-    attention = exact_map(trace, kernel.layer, kernels.MADE_BY[where], kernel.head, *part)
+    attention = exact_map(trace, kernel.layer, kernels.MADE_BY[kernel.where], kernel.head, *part)
     taps = picture.taps[kernel.head]
     return KernelBesideMap(kernel, taps, picture.offsets, attention, trace.tokens, rows, keys)
 

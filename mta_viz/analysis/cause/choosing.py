@@ -14,7 +14,7 @@ from mta_viz.analysis.attention.spans import Span, needle_spans
 from mta_viz.analysis.cause.answers import AnswerMeter
 from mta_viz.analysis.cause.direct_effect import layer_effect
 from mta_viz.analysis.cause.effects import Effects, find_effects
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Place
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Where
 from mta_viz.analysis.labs.finder import Finder
 from mta_viz.model.plans import Edit
 from mta_viz.model.stages import Stage, linear_from
@@ -23,7 +23,7 @@ from mta_viz.run.tracing import Trace
 from mta_viz.tokenizers.base import Tokens, split_characters
 
 HALF = 0.5  # of the largest weight: neighbours with as much belong to a span that is found
-AROUND: Mapping[Place, tuple[Stage, Stage]] = {
+AROUND: Mapping[Where, tuple[Stage, Stage]] = {
     "pre": (Stage.RAW, Stage.KQ),
     "post": (Stage.SOFTMAX, Stage.SOFTMAX_KQ),
 }

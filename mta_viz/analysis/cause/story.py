@@ -26,7 +26,7 @@ from mta_viz.analysis.cause.answers import (
     written,
 )
 from mta_viz.analysis.cause.effects import Absent, without
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId, Place, layer_kernels
+from mta_viz.analysis.kernels.kernels import WHERE, KernelId, layer_kernels
 from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
 from mta_viz.analysis.labs.blocks import block_spans
 from mta_viz.analysis.labs.finder import Finder, Parts, find
@@ -296,22 +296,18 @@ def _with_head(
         weights = (_weight(trace, finder, (layer, head), Stage.PATTERN),)
         return replace(opening, place=(layer, head), by="share", weights=weights)
     place = (kernel.layer, kernel.head)
-    rows = [choosing.other_places(trace, place, stage, asked) for stage in choosing.AROUND[place_of(kernel)]]
+    around = choosing.AROUND[kernel.where]
+    rows = [choosing.other_places(trace, place, stage, asked) for stage in around]
     return replace(
         opening,
         place=place,
         kernel=kernel,
         shape=_shape(trace.model, kernel),
         by="effects" if measured else "gain",
-        weights=tuple(_weight(trace, finder, place, stage) for stage in choosing.AROUND[place_of(kernel)]),
+        weights=tuple(_weight(trace, finder, place, stage) for stage in around),
         other_gain=choosing.largest(rows[1] - rows[0]),
         without=meter.standing((without(kernel, "own-tap"),)),
     )
-
-
-def place_of(kernel: KernelId) -> Place:
-    """Before or after the softmax, of a key-query kernel."""
-    return "pre" if kernel.where == "pre" else "post"
 
 
 def _weight(trace: Trace, finder: Finder, place: tuple[int, int], stage: Stage) -> SpanWeight:
@@ -322,9 +318,7 @@ def _weight(trace: Trace, finder: Finder, place: tuple[int, int], stage: Stage) 
 
 def _shape(model: HookedMTA, kernel: KernelId) -> str:
     """The kernel's name, by the rules of the kernel table."""
-    kernels = layer_kernels(model.state_dict(), model.config, kernel.layer)
-    taps, offsets = kernels.taps(place_of(kernel)), kernels.offsets(place_of(kernel))
-    assert taps is not None and offsets is not None
+    taps, offsets = layer_kernels(model.state_dict(), model.config, kernel.layer).taps(kernel.where)
     return name_kernels(taps[kernel.head : kernel.head + 1].numpy(), offsets, STAGES)[0].shape
 
 

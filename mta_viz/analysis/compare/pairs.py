@@ -306,16 +306,13 @@ def _measured(
 ) -> Iterator[tuple[Place | MixPlace, tuple[float, float, float]]]:
     """Where one of two heads has a kernel: their distance, and that of each from the identity."""
     for where in checkpoint_kernels.KEY_QUERY:
-        if here.taps(where) is not None or there.taps(where) is not None:
+        if getattr(here, where) is not None or getattr(there, where) is not None:
             first, second, offsets = _laid_over(_taps(here, head, where), _taps(there, other, where))
             identity = np.zeros_like(first)
             identity[offsets.own] = 1.0
             yield where, _distances(first, second, identity)
     for mix in checkpoint_kernels.MIXING if pairs.rule == "index" else ():
-        matrices, identity = (
-            [kernels.mixing(mix) for kernels in (here, there)],
-            np.eye(pairs.r.shape[1])[head],
-        )
+        matrices, identity = [getattr(here, mix), getattr(there, mix)], np.eye(pairs.r.shape[1])[head]
         if any(matrix is not None for matrix in matrices):
             first, second = (
                 identity if matrix is None else torch.block_diag(*matrix.double())[head].numpy()
@@ -330,9 +327,9 @@ def _distances(a: np.ndarray, b: np.ndarray, identity: np.ndarray) -> tuple[floa
 
 
 def _taps(kernels: LayerKernelSet, head: int, where: Place) -> tuple[Taps, Offsets]:
-    taps, offsets = kernels.taps(where), kernels.offsets(where)
-    if taps is None or offsets is None:
+    if getattr(kernels, where) is None:
         return np.ones((1, 1)), Offsets((0,), (0,))  # the identity
+    taps, offsets = kernels.taps(where)
     return taps[head].double().numpy(), offsets
 
 

@@ -102,31 +102,29 @@ class LayerKernelSet:
     pre_offsets: Offsets | None
     post_offsets: Offsets | None
 
-    def taps(self, where: Place) -> Float[Tensor, "head c_q c_k"] | None:
-        """The key-query kernels before (`pre`) or after (`post`) the softmax."""
-        return self.pre if where == "pre" else self.post
+    def taps(self, where: Where) -> tuple[Float[Tensor, "head c_q c_k"], Offsets]:
+        """The key-query kernels there, and their offsets. Raises MtaVizError where the layer has none."""
+        taps, offsets = getattr(self, where), getattr(self, f"{where}_offsets", None)
+        if taps is None or offsets is None:
+            raise MtaVizError(f"the layer has no key-query kernel {WHERE[where]}")
+        return taps, offsets
 
-    def offsets(self, where: Place) -> Offsets | None:
-        """The offsets that belong to `taps(where)`."""
-        return self.pre_offsets if where == "pre" else self.post_offsets
-
-    def mixing(self, where: MixPlace) -> Float[Tensor, "group target source"] | None:
-        """The head mixing before (`head_pre`) or after (`head_post`) the softmax."""
-        return self.head_pre if where == "head_pre" else self.head_post
+    def mixing(self, where: Where) -> Float[Tensor, "group target source"]:
+        """The head mixing at `head_pre` or `head_post`. Raises MtaVizError where the layer has none."""
+        mixing = self.head_pre if where == "head_pre" else self.head_post
+        if mixing is None:
+            raise MtaVizError(f"the layer mixes no heads {WHERE[where]}")
+        return mixing
 
     def key_query(self) -> Iterator[tuple[Place, Float[Tensor, "head c_q c_k"], Offsets]]:
         """The key-query kernels the layer has, with their place and offsets."""
-        for place in KEY_QUERY:
-            taps, offsets = self.taps(place), self.offsets(place)
-            if taps is not None and offsets is not None:
-                yield place, taps, offsets
+        yield from ((place, *self.taps(place)) for place in KEY_QUERY if getattr(self, place) is not None)
 
     def groups(self) -> Iterator[tuple[MixPlace, int, Float[Tensor, "target source"]]]:
         """The head mixing the layer has, a group at a time: its place, the group's number, its matrix."""
         for place in MIXING:
-            mixing = self.mixing(place)
-            if mixing is not None:
-                yield from ((place, group, matrix) for group, matrix in enumerate(mixing))
+            if getattr(self, place) is not None:
+                yield from ((place, group, matrix) for group, matrix in enumerate(self.mixing(place)))
 
     def table(self) -> Table:
         """All kernels of the layer: a row a tap (offsets) and a row a mixing weight (target, source)."""
@@ -207,7 +205,7 @@ class LayerPicture:
     """The key-query kernels of one layer and place, one a head."""
 
     layer: int
-    where: Place
+    where: Where
     taps: Float[np.ndarray, "head c_q c_k"]
     offsets: Offsets
 
@@ -223,14 +221,11 @@ class LayerPicture:
 
 
 def layer_picture(
-    state_dict: Mapping[str, Tensor], config: ModelConfig, layer: int, where: Place
+    state_dict: Mapping[str, Tensor], config: ModelConfig, layer: int, where: Where
 ) -> LayerPicture:
     """The kernels of all heads of a layer; `state_dict` has the names of `parameter_shapes(config)`."""
     check_layer(config, layer, where)
-    kernels = layer_kernels(state_dict, config, layer)
-    taps, offsets = kernels.taps(where), kernels.offsets(where)
-    if taps is None or offsets is None:
-        raise MtaVizError(f"the weights hold no key-query kernel {WHERE[where]} of layer {layer}")
+    taps, offsets = layer_kernels(state_dict, config, layer).taps(where)
     return LayerPicture(layer, where, taps.numpy(), offsets)
 
 

@@ -280,9 +280,8 @@ def mixing_over_layers(
     wanted = tuple(range(config.n_layers) if layers is None else layers)
     for layer in wanted:
         kernels.check_layer(config, layer, where)
-    stack = [layer_kernels(state_dict, config, layer).mixing(where) for layer in wanted]
-    matrices = np.stack([mixing.numpy() for mixing in stack if mixing is not None])
-    return MixingOverLayers(where, wanted, matrices)
+    stack = [layer_kernels(state_dict, config, layer).mixing(where).numpy() for layer in wanted]
+    return MixingOverLayers(where, wanted, np.stack(stack))
 
 
 def mixing_by_layer(

@@ -13,8 +13,16 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from torch import Tensor
 
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Place, kernel_offsets, layer_kernels
+from mta_viz.analysis.kernels.kernels import (
+    KEY_QUERY,
+    KernelId,
+    Place,
+    kernel_offsets,
+    layer_kernels,
+    layers_having,
+)
 from mta_viz.analysis.kernels.measures import without_own_tap
+from mta_viz.analysis.kernels.mixing import best_match
 from mta_viz.analysis.kernels.naming import KernelShape, name_kernels
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import ModelConfig
@@ -119,20 +127,13 @@ def recurrence(
 
 def named_kernels(state_dict: Mapping[str, Tensor], config: ModelConfig, where: Place) -> NamedKernels | None:
     """All kernels at a place with their names; None where the model has none there."""
-    layers, taps, shapes = [], [], []
-    for layer in range(config.n_layers):
-        kernels = layer_kernels(state_dict, config, layer)
-        stored, offsets = kernels.taps(where), kernels.offsets(where)
-        if stored is None or offsets is None:
-            continue
+    layers, taps, shapes = layers_having(config, where), [], []
+    for layer in layers_having(config, where):
+        stored, offsets = layer_kernels(state_dict, config, layer).taps(where)
         values = stored.double().numpy()
-        rest = without_own_tap(np.nan_to_num(values), offsets).reshape(len(values), -1)
-        layers.append(layer)
-        taps.append(rest)
+        taps.append(without_own_tap(np.nan_to_num(values), offsets).reshape(len(values), -1))
         shapes.append(name_kernels(values, offsets))
-    if not layers:
-        return None
-    return NamedKernels(where, tuple(layers), np.array(taps), tuple(shapes))
+    return NamedKernels(where, layers, np.array(taps), tuple(shapes)) if layers else None
 
 
 def _similarity(here: NamedKernels, there: NamedKernels) -> Float[Array, "kernel other"]:
@@ -147,17 +148,11 @@ def _similarity(here: NamedKernels, there: NamedKernels) -> Float[Array, "kernel
     return np.abs(cosine) if here.where == "pre" else cosine
 
 
-def _assigned(similarity: Float[Array, "head other"]) -> Array:
-    from scipy.optimize import linear_sum_assignment  # half a second, and few commands match
-
-    return np.asarray(linear_sum_assignment(-similarity)[1])
-
-
 def _matches(here: NamedKernels, there: NamedKernels) -> Iterator[Match]:
     similarity, heads = _similarity(here, there), here.taps.shape[1]
     for at, layer in enumerate(here.layers):
         rows = slice(at * heads, (at + 1) * heads)
-        assigned = _assigned(similarity[rows, rows])
+        assigned = best_match(similarity[rows, rows])
         for head, shape in enumerate(here.shapes[at]):
             if shape.template is None:
                 continue
@@ -224,7 +219,7 @@ class _Shuffles:
         for at, others in enumerate(dealt):
             rows = np.arange(at * self.heads, (at + 1) * self.heads)
             if self.same[rows].any():  # else no name of the layer can come again
-                assigned = others[_assigned(self.similarity[np.ix_(rows, others)])]
+                assigned = others[best_match(self.similarity[np.ix_(rows, others)])]
                 count += int(self.same[rows, assigned].sum())
         return count
 

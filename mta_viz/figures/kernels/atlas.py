@@ -10,7 +10,7 @@ from mta_viz.analysis.cause.choosing import answer_span, kernel_gains
 from mta_viz.analysis.cause.effects import Absent, Effects
 from mta_viz.analysis.cause.story import ASKED
 from mta_viz.analysis.kernels.definitions import NO_SORT
-from mta_viz.analysis.kernels.kernels import KernelId, LayerKernelSet, Place
+from mta_viz.analysis.kernels.kernels import KernelId, LayerKernelSet
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, family, names_of
 from mta_viz.analysis.kernels.probes import SPIKE, probe_of, read_off
 from mta_viz.analysis.kernels.table import Row, kernel_of
@@ -122,10 +122,9 @@ def also(row: Row) -> str:
 
 def probed(row: Row, layer: LayerKernelSet) -> str:
     """`sequence probe: +1 before, +4.29 after`; empty for a broken kernel."""
-    where: Place = "pre" if row["where"] == "pre" else "post"
-    taps, offsets = layer.taps(where), layer.offsets(where)
-    if group_of(row) == "broken" or taps is None or offsets is None:
+    if group_of(row) == "broken":
         return ""
+    taps, offsets = layer.taps(row["where"])
     probe = probe_of(row["shape"]) or SPIKE
     sides = read_off(taps[row["head"]][None].double().numpy(), offsets, probe)
     before, after = (" · ".join(f"{value + 0.0:+.3g}" for value in side) for side in sides)

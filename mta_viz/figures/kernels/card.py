@@ -311,7 +311,5 @@ def mixing_group(
 ) -> tuple[int, int, Float[np.ndarray, "target source"]]:
     """The first head of a head's group, the head's row in it, and the group's matrix, float64."""
     mixing = layer.mixing(where)
-    if mixing is None:
-        raise MtaVizError(f"the layer mixes no heads {kernels.WHERE[where]}")
     group, own = divmod(head, mixing.shape[1])
     return group * mixing.shape[1], own, mixing[group].double().numpy()

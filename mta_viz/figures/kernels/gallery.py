@@ -160,7 +160,7 @@ class Gallery:
         """A tile for each mixing matrix, [target, source]; each of its rows is a target of its own."""
         rows = {kernel_of(row): row for row in self.rows}
         for at in dict.fromkeys((row["layer"], row["where"]) for row in self.shown):
-            values = _matrix(self.layers[at[0]], at[1])
+            values = full_matrix(self.layers[at[0]].mixing(at[1]).numpy())
             targets = tuple(
                 tiles.Target(target_id(kernel), hover(rows[kernel], numbering), kernel.head, kernel.head)
                 for kernel in (kernels.KernelId(at[0], head, at[1]) for head in range(len(values)))
@@ -174,13 +174,10 @@ def tile_of(row: Row, layers: Sequence[kernels.LayerKernelSet], numbering: int) 
     """A key-query kernel, or a single row of a matrix, with the word for what it does."""
     kernel, layer = kernel_of(row), layers[row["layer"]]
     if kernel.where in kernels.KEY_QUERY:
-        where: kernels.Place = "pre" if kernel.where == "pre" else "post"
-        taps, offsets = layer.taps(where), layer.offsets(where)
-        if taps is None or offsets is None:
-            raise RuntimeError(f"layer {kernel.layer} has no {where} kernel, but the table has")
+        taps, offsets = layer.taps(kernel.where)
         values, own = taps[kernel.head].numpy(), offsets.own
     else:
-        values, own = _matrix(layer, kernel.where)[kernel.head][None], (0, kernel.head)
+        values, own = full_matrix(layer.mixing(kernel.where).numpy())[kernel.head][None], (0, kernel.head)
     target = tiles.Target(target_id(kernel), hover(row, numbering), 0, len(values) - 1)
     name = f"{head_name(kernel.layer, kernel.head, numbering)} {BESIDE[kernel.where]}"
     return tiles.Tile(name, values, (own,), f"{group_of(row)} {also(row)}".rstrip(), _note(values), (target,))
@@ -297,13 +294,6 @@ def framed(
 def target_id(kernel: kernels.KernelId) -> str:
     """What a click on the kernel's tile brings back."""
     return f"{kernel.where} {kernel.layer} {kernel.head}"
-
-
-def _matrix(layer: kernels.LayerKernelSet, place: str) -> np.ndarray:
-    mixing = layer.mixing("head_post" if place == "head_post" else "head_pre")
-    if mixing is None:
-        raise RuntimeError(f"the table has {place} mixing where the layer has none")
-    return full_matrix(mixing.numpy())
 
 
 def _note(values: np.ndarray) -> str:

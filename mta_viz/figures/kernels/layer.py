@@ -56,8 +56,7 @@ class LayerKernels(KernelFigure[kernels.LayerKernelSet]):
 
     def caption(self, source: Source, result: kernels.LayerKernelSet) -> str:
         """How many there are, of which size, and how they are read."""
-        taps = result.taps(self.where)
-        count, c_q, c_k = (0, 0, 0) if taps is None else taps.shape
+        count, c_q, c_k = result.taps(self.where)[0].shape
         return f"{count} kernels of {c_q} queries x {c_k} keys. {READING}"
 
 
@@ -131,9 +130,7 @@ class TrainingKernels(KernelFigure[Snapshot]):
         where = self.where or kernels.kernel_places(config)[0]
         kernels.check_layer(config, self.layer, where)
         snapshot = kernels.layer_kernels(history.at(at), config, self.layer)
-        offsets = snapshot.offsets(where)
-        if offsets is None:
-            raise MtaVizError(f"the history holds no kernel {kernels.WHERE[where]} of layer {self.layer}")
+        _, offsets = snapshot.taps(where)
         every = history.kernels[f"blocks.{self.layer}.attn.kernel_{where}"]
         limit = tap_limit(every.flatten(0, 1).numpy(), offsets.own)
         return Snapshot(where, snapshot, history.steps[at], limit)

@@ -8,7 +8,7 @@ from typing import Any
 
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map, shared_limit
 from mta_viz.analysis.cause.effects import Absent
-from mta_viz.analysis.cause.story import BY, RULE, Story, place_of, story_of
+from mta_viz.analysis.cause.story import BY, RULE, Story, story_of
 from mta_viz.analysis.kernels.kernels import layer_kernels
 from mta_viz.analysis.labs.finder import NEIGHBOURS, Region, StepCrop, region, step_crops
 from mta_viz.figures.base import NamedFigure, Source, named
@@ -66,8 +66,8 @@ class StoryFigure(NamedFigure[StoryCrops]):
         if opening.kernel is None:
             rows, columns = (slice(side.start, side.stop) for side in (shown.queries, shown.keys))
             return StoryCrops(opening, final=exact_map(run, place[0], Stage.PATTERN, place[1], rows, columns))
-        crops = {crop.place: crop for crop in step_crops(run, shown, *place)}
-        return StoryCrops(opening, crops[place_of(opening.kernel)])
+        crops: dict[str, StepCrop] = {crop.place: crop for crop in step_crops(run, shown, *place)}
+        return StoryCrops(opening, crops[opening.kernel.where])
 
     def draw(self, source: Source, result: StoryCrops) -> Figure | None:
         """Three panels, of a plain model one; none where the last token sees no other key."""
@@ -94,13 +94,9 @@ class StoryFigure(NamedFigure[StoryCrops]):
     def _kernel(self, source: Source, opening: Story) -> Figure:
         kernel, model = opening.kernel, source.model
         assert kernel is not None
-        place = place_of(kernel)
-        kernels = layer_kernels(model.state_dict(), model.config, kernel.layer)
-        taps, offsets = kernels.taps(place), kernels.offsets(place)
-        assert taps is not None and offsets is not None
-        return kernel_picture(
-            taps[kernel.head].double().numpy(), offsets, title="its kernel", width=KERNEL_PX
-        )
+        taps, offsets = layer_kernels(model.state_dict(), model.config, kernel.layer).taps(kernel.where)
+        own = taps[kernel.head].double().numpy()
+        return kernel_picture(own, offsets, title="its kernel", width=KERNEL_PX)
 
     def table(self, source: Source, result: StoryCrops) -> Table:
         """A row a cell of every map; without maps a row for each state of the answer."""

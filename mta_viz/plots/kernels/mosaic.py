@@ -236,17 +236,13 @@ def kernel_grid(
     """All heads' kernels of one place, one tile a head, axes in offsets; own taps are framed.
 
     The colour limit comes from the taps other than the own one, over all heads (`shared`) or for
-    each head (`own`, printed over the tile), or is the `limit` given. A layer without such kernels
-    gives a figure saying so.
+    each head (`own`, printed over the tile), or is the `limit` given.
     """
-    taps, offsets = kernels.taps(where), kernels.offsets(where)
-    name = f"L{layer + numbering_from}"
-    if taps is None or offsets is None:
-        return cells.empty_slot(f"{name} has no key-query kernel {WHERE[where]}", width)
+    taps, offsets = kernels.taps(where)
     look: dict[str, Any] = {"width": width, "numbering_from": numbering_from, "limit": limit}
     mosaic = Mosaic(taps.numpy(), offsets, own_scale=scale == "own", **look)
     size = f"{mosaic.c_q} x {mosaic.c_k}"
-    return mosaic.figure(f"{name} key-query kernels {WHERE[where]} ({size})")
+    return mosaic.figure(f"L{layer + numbering_from} key-query kernels {WHERE[where]} ({size})")
 
 
 def training_curves(

@@ -264,9 +264,7 @@ def head_mixing(
 
     The colour limit comes from the weights on other heads; own weights (framed) may lie beyond.
     """
-    mixing, name = kernels.mixing(where), f"L{layer + numbering_from}"
-    if mixing is None:
-        return cells.empty_slot(f"{name} has no head mixing {WHERE[where]}", size[0])
+    mixing = kernels.mixing(where)
     weights, n_groups = full_matrix(mixing.numpy()), mixing.shape[0]
     parts = Parts(size, {"l": _MATRIX_LEFT, "r": _MATRIX_RIGHT, "t": _MATRIX_TOP, "b": _MATRIX_BOTTOM})
     cell_px = (size[0] - _MATRIX_LEFT - _MATRIX_RIGHT) / len(weights)
@@ -274,7 +272,8 @@ def head_mixing(
     _add_groups(parts, weights, n_groups)
     names = [f"H{head + numbering_from}" for head in range(len(weights))]
     parts.layout |= {"xaxis": theme.listed(names), "yaxis": theme.listed(names, down=True)}
-    return parts.figure(f"{name} head mixing {WHERE[where]}", "source head", "target head (what it receives)")
+    title = f"L{layer + numbering_from} head mixing {WHERE[where]}"
+    return parts.figure(title, "source head", "target head (what it receives)")
 
 
 def full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "head head"]:

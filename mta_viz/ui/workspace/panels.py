@@ -13,7 +13,7 @@ from mta_viz.analysis.attention.cells import stage_before
 from mta_viz.analysis.attention.changes import layer_steps, subtract
 from mta_viz.analysis.attention.maps import AttentionMap, centred, round_up, shared_limit
 from mta_viz.analysis.attention.spans import QUESTION, Span
-from mta_viz.analysis.cause.story import Story, place_of
+from mta_viz.analysis.cause.story import Story
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId, layer_kernels
 from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
 from mta_viz.analysis.labs.finder import NEIGHBOURS, region
@@ -206,9 +206,7 @@ def _kernel(desk: Desk) -> KernelPanel | None:
 
 
 def _taps(page: Page, kernel: KernelId) -> tuple[Any, Any, str]:
-    kernels, place = layer_kernels(page.model.state_dict(), page.model.config, kernel.layer), place_of(kernel)
-    taps, offsets = kernels.taps(place), kernels.offsets(place)
-    assert taps is not None and offsets is not None
+    taps, offsets = layer_kernels(page.model.state_dict(), page.model.config, kernel.layer).taps(kernel.where)
     own = taps[kernel.head]
     shape = name_kernels(own[None].numpy(), offsets, STAGES)[0].shape
     return own, offsets, "unnamed" if shape == NONE else shape

@@ -57,6 +57,12 @@ class PromptError(MtaVizError):
     """A prompt, token list or selection the model cannot take."""
 
 
+def check_index(name: str, index: int, count: int) -> None:
+    """Raise PromptError for a layer, head, position or token, by its name, that is not one of `count`."""
+    if not 0 <= index < count:
+        raise PromptError(f"{name} {index} does not exist; expected 0 to {count - 1}")
+
+
 class TooLongError(PromptError):
     """A prompt that this machine does not run; one of `most` tokens fits."""
 

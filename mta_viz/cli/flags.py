@@ -14,7 +14,7 @@ import mta_viz
 from mta_viz.checkpoint import door
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import DTYPES, LARGEST_KERNEL, ModelConfig
-from mta_viz.errors import CheckpointError, PromptError, TokenizerError, TooLongError
+from mta_viz.errors import CheckpointError, PromptError, TokenizerError, TooLongError, check_index
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import MOST_CHARACTERS, Tokens, cut_text
 
@@ -183,8 +183,8 @@ def as_chat(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
 def check_place(config: ModelConfig, layer: object, head: object) -> None:
     """Before anything runs. Raises PromptError for a layer or head (numbers, else unchecked) that is not."""
     for word, number, count in (("layer", layer, config.n_layers), ("head", head, config.n_heads)):
-        if isinstance(number, int) and not 0 <= number < count:
-            raise PromptError(f"{word} {number} does not exist; expected 0 to {count - 1}")
+        if isinstance(number, int):
+            check_index(word, number, count)
 
 
 def prompt_of(arguments: Namespace) -> str | list[int]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from mta_viz.checkpoint.params import params_from_config, parse_params
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.config import ModelConfig
-from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.errors import MtaVizError, PromptError, check_index
 from mta_viz.model.attention import Attention, QueryKeyValue
 from mta_viz.model.backends import Backend
 from mta_viz.model.hooking import Weights, hooked, some_of, weights_of
@@ -392,9 +392,3 @@ def _bounds(name: str, part: slice, n_tokens: int) -> tuple[int, int]:
         raise PromptError(f"{name} goes in steps of {part.step}; a crop is a slice with step 1")
     start, stop, _ = part.indices(n_tokens)
     return start, stop
-
-
-def check_index(name: str, index: int, count: int) -> None:
-    """Raise PromptError for a head, layer or depth that is not there."""
-    if not 0 <= index < count:
-        raise PromptError(f"{name} {index} does not exist; the model has {count}, counted from 0")

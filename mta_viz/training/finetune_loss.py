@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div
 
-from mta_viz.analysis.labs.needle import answer, at_once, check_vocabulary, needle_score
+from mta_viz.analysis.labs.needle import check_vocabulary, needle_score, verdicts
 from mta_viz.analysis.labs.text import text_losses
 from mta_viz.model.attention import identities
 from mta_viz.model.ops import Resid
@@ -146,19 +146,9 @@ def measure(
 def right_answers(
     model: HookedMTA, samples: Sequence[NeedleSample], progress: Progress = lambda share: None
 ) -> list[bool]:
-    """Whether the greedy answer of each sample is right, prompts of one length run together."""
-    tokenizer, right = check_vocabulary(model, model.tokenizer), dict[int, bool]()
-    by_length: dict[int, list[int]] = {}
-    for place, sample in enumerate(samples):
-        by_length.setdefault(len(sample.tokens), []).append(place)
-    for length, places in by_length.items():
-        size = at_once(model, length)
-        for start in range(0, len(places), size):
-            part = places[start : start + size]
-            verdicts = answer(model, tokenizer, [samples[place] for place in part])
-            right |= {place: each.outcome == "right" for place, each in zip(part, verdicts, strict=True)}
-            progress(len(right) / len(samples))
-    return [right[place] for place in range(len(samples))]
+    """Whether the greedy answer of each sample is right."""
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    return [each.outcome == "right" for each in verdicts(model, tokenizer, samples, progress)]
 
 
 def compared(before: Measured, after: Measured) -> dict[str, Any]:

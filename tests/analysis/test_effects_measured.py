@@ -15,7 +15,7 @@ from mta_viz.analysis.cause.sweeps import (
     paired_effect,
 )
 from mta_viz.analysis.labs.blocks import evaluate_blocks
-from mta_viz.analysis.labs.evaluation import right_answers
+from mta_viz.analysis.labs.needle import judge
 from mta_viz.analysis.labs.task_samples import blocks_batches, series_batches
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, PromptError
@@ -141,11 +141,8 @@ def test_needle_batches_ask_at_every_depth_and_judge_as_the_evaluation_does():
         # a model that knows the text: it predicts each next id, and after the answer id 0
         next_ids = torch.cat([batch.ids[:, 1:], torch.zeros(len(part), 1, dtype=torch.long)], dim=1)
         known = torch.nn.functional.one_hot(next_ids, 258).float()
-        assert (
-            batch.right(known[:, -batch.n_last :].argmax(-1))
-            == right_answers(lambda _, known=known: known, tokenizer, part)
-            == [True] * len(part)
-        )
+        likeliest = known[:, -batch.n_last :].argmax(-1)
+        assert batch.right(likeliest) == judge(likeliest, tokenizer, part) == [True] * len(part)
         known[0, -batch.n_last] = 0
         assert batch.right(known[:, -batch.n_last :].argmax(-1))[0] is False
 

@@ -61,7 +61,7 @@ def test_top_cells_by_change() -> None:
     assert by_value == (TopCell(2, 2, 6.5, 6.0),)
     with pytest.raises(PromptError, match="no stage before it in the same unit"):
         top_cells(made, 0, 0, Stage.SOFTMAX, by="change")
-    with pytest.raises(PromptError, match="head 2 does not exist; the model has 2"):
+    with pytest.raises(PromptError, match="head 2 does not exist; expected 0 to 1"):
         top_cells(made, 0, 2, Stage.RAW)
 
 
@@ -124,7 +124,7 @@ def test_cross_sections_of_what_is_not_there(trace: Trace) -> None:
     for layer, head, place, says in ((2, 0, 0, "layer 2"), (0, 2, 0, "head 2"), (0, 0, 11, "query 11")):
         with pytest.raises(PromptError, match=f"{says} does not exist"):
             query_row(trace, layer, head, place)
-    with pytest.raises(PromptError, match="key -1 does not exist; there are 11"):
+    with pytest.raises(PromptError, match="key -1 does not exist; expected 0 to 10"):
         key_column(trace, 0, 0, -1)
 
 
@@ -223,7 +223,7 @@ def test_without_tokens_the_lens_follows_the_models_own(trace: Trace) -> None:
 def test_a_lens_that_cannot_be_read_says_so(trace: Trace) -> None:
     with pytest.raises(PromptError, match="0 to 10; given: 11, -1"):
         lens_over_layers(trace, 0, (11, 2, -1))
-    with pytest.raises(PromptError, match="position 11 is not in the prompt"):
+    with pytest.raises(PromptError, match="position 11 does not exist; expected 0 to 10"):
         lens_over_layers(trace, 11)
     broken = capture(trace.model, [1, 2])
     bad = Trace(broken.tokens, torch.full_like(broken.residuals, math.nan), broken.model)

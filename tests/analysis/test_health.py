@@ -95,5 +95,5 @@ def test_no_prediction_is_better_than_one_from_nan(value: str) -> None:
         broken.ln_final.weight[0] = float(value)
     with pytest.raises(MtaVizError, match="NaN"):
         top_tokens(capture(broken, [1, 2]), 1)
-    with pytest.raises(PromptError, match=r"position 2 is not in the prompt; it has 0..1"):
+    with pytest.raises(PromptError, match="position 2 does not exist; expected 0 to 1"):
         top_tokens(capture(model(), [1, 2]), 2)

@@ -104,7 +104,7 @@ def test_it_can_be_stopped_and_refuses_what_is_not_there(model, sample):
     late = Span("late", "A", 400, 410)
     with pytest.raises(PromptError, match="begins at token 400"):
         find(trace, Parts(late, (late,), 50))
-    with pytest.raises(PromptError, match="query 420 is not in the prompt"):
+    with pytest.raises(PromptError, match="query 420 does not exist; expected 0 to"):
         find(trace, Parts(late, (late,), 420))
     early = Span("early", "A", 3, 9)
     assert find(trace, Parts(early, (early,), 100)).p.isnan().all()  # nothing to compare with

@@ -181,7 +181,7 @@ def test_the_cells_are_the_largest(trace: Trace) -> None:
     ("name", "parameters", "words"),
     [
         ("attention-map", HEAD | {"stage": "kq3"}, "layer 1 has no stage 'kq3'; it has raw, kq, mix"),
-        ("stage-strip", {"layer": 9, "head": 0, "stage": "kq"}, "layer 9 does not exist; there are 4"),
+        ("stage-strip", {"layer": 9, "head": 0, "stage": "kq"}, "layer 9 does not exist; expected 0 to 3"),
         ("difference-map", HEAD | {"stage": "sm"}, "stages with a difference: kq, mix, kq2, final"),
         ("head-scores", {"score": "gain.kq"}, "'gain.kq' here; it is one of a span, give one"),
         ("head-scores", {"score": "x"}, "no score 'x' here. There are previous"),
@@ -189,7 +189,7 @@ def test_the_cells_are_the_largest(trace: Trace) -> None:
         ("top-cells", HEAD | {"stage": "kq", "by": "contribution"}, "only the final weights"),
         ("why", HEAD | {"stage": "kq", "query": 3, "key": 4}, "Key 4 comes after query 3"),
         ("row", HEAD | {"query": 12}, "query 12 does not exist"),
-        ("next-token", {"position": 12}, "position 12 is not in the prompt"),
+        ("next-token", {"position": 12}, "position 12 does not exist; expected 0 to 11"),
     ],
 )
 def test_what_is_not_there_is_named(trace: Trace, name: str, parameters: dict[str, Any], words: str) -> None:

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from mta_viz.analysis.labs.evaluation import NeedlePlan, evaluate_needles, perplexity, right_answers
+from mta_viz.analysis.labs.evaluation import NeedlePlan, evaluate_needles, perplexity
+from mta_viz.analysis.labs.needle import judge
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.errors import ConfigError, MtaVizError
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
+from mta_viz.run.devices import multiply_adds
 from mta_viz.tasks import grammar
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tasks.words import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, made_up_cities
@@ -121,48 +124,47 @@ def test_a_right_answer_is_the_whole_number_and_nothing_more(text):
     samples = [make_needle_sample(tokenizer, NeedleTask(1, 100), seed) for seed in range(6)]
     stop, digit = tokenizer.encode("x.").ids[-1], tokenizer.encode("x7").ids[-1]
 
-    def oracle(after, wrong_row=None):
-        def logits_of(ids):
-            following = torch.full_like(ids, after)
-            following[:, :-1] = ids[:, 1:]
-            for row, sample in enumerate(samples):
-                following[row, 99 + len(sample.answer_ids)] = after
-            if wrong_row is not None:
-                following[wrong_row, 99] = after
-            return torch.nn.functional.one_hot(following, tokenizer.vocab_size).float()
+    def written(after, wrong_row=None):
+        """The likeliest ids of who knows the answers and then writes `after`."""
+        longest = max(len(sample.answer_ids) for sample in samples) + 1
+        ids = torch.full((len(samples), longest), after)
+        for row, sample in enumerate(samples):
+            ids[row, : len(sample.answer_ids)] = torch.tensor(sample.answer_ids)
+        if wrong_row is not None:
+            ids[wrong_row, 0] = after
+        return ids
 
-        return logits_of
+    assert judge(written(stop), tokenizer, samples) == [True] * 6
+    assert judge(written(digit), tokenizer, samples) == [False] * 6
+    assert judge(written(stop, wrong_row=2), tokenizer, samples) == [True, True, False, True, True, True]
 
-    assert right_answers(oracle(stop), tokenizer, samples) == [True] * 6
-    assert right_answers(oracle(digit), tokenizer, samples) == [False] * 6
-    assert right_answers(oracle(stop, wrong_row=2), tokenizer, samples) == [
-        True,
-        True,
-        False,
-        True,
-        True,
-        True,
-    ]
+
+def model_without_a_preference(vocab_size):
+    """All tokens are as likely after anything."""
+    config = dataclasses.replace(TINY.model_config(), vocab_size=vocab_size)
+    model = HookedMTA(config)
+    torch.nn.init.zeros_((model.embed if model.unembed is None else model.unembed).weight)
+    return model
 
 
 def test_evaluation_counts_cells_and_groups(text):
     tokenizer = as_tokenizer(text.library)
     plan = NeedlePlan(((1, 100, None), (2, 150, 50.0)), samples=20)
-    seen = []
-    result = evaluate_needles(
-        lambda ids: torch.zeros(*ids.shape, tokenizer.vocab_size), tokenizer, plan, progress=seen.append
-    )
+    seen, model = [], model_without_a_preference(tokenizer.vocab_size)
+    result = evaluate_needles(model, tokenizer, plan, progress=seen.append)
     assert [cell.scores["all"].n for cell in result.cells] == [20, 20]
     assert result.total["all"].right == 0 and result.total["all"].interval[0] == 0.0
     assert 0 < result.total["held_out_city"].n < 40
-    assert seen == [0.4, 1.0]  # 20 x 100 of 20 x 250 tokens
+    first = multiply_adds(model.config, 100)  # of the work of a sample of each setting
+    assert sorted(seen) == seen and seen[-1] == pytest.approx(1.0)
+    assert any(at == pytest.approx(first / (first + multiply_adds(model.config, 150))) for at in seen)
     assert result.total["known"].n < 40
 
 
 def test_perplexity_of_a_uniform_model_is_the_vocabulary_size(text):
     tokenizer = as_tokenizer(text.library)
     passage = " ".join(itertools.islice(grammar.sentences(0), 60))
-    uniform = perplexity(lambda ids: torch.zeros(*ids.shape, 600), tokenizer, passage, window=64)
+    uniform = perplexity(model_without_a_preference(600), tokenizer, passage, window=64)
     assert uniform == pytest.approx(600, rel=1e-5)
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz.analysis.attention.changes import difference_steps
-from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.errors import MtaVizError, PromptError, check_index
 from mta_viz.model.stages import Stage
 from mta_viz.printed import Printed, PrintedRows, Row
 from mta_viz.run.tracing import Trace
@@ -73,9 +73,8 @@ def top_cells(
     >>> largest.query >= largest.key
     True
     """
-    n_heads, before = trace.model.config.n_heads, stage_before(trace, layer, stage)
-    if not 0 <= head < n_heads:
-        raise PromptError(f"head {head} does not exist; the model has {n_heads}, counted from 0")
+    before = stage_before(trace, layer, stage)
+    check_index("head", head, trace.model.config.n_heads)
     if by == "change" and before is None:
         raise PromptError(
             f"{stage.value.long} of layer {layer} has no stage before it in the same unit, so no change; "
@@ -213,11 +212,10 @@ def key_column(trace: Trace, layer: int, head: int, key: int) -> CrossSection:
 def check_place(trace: Trace, layer: int, head: int, **positions: int) -> None:
     """Raises PromptError for a layer, head or position, by its name, that is not there."""
     config = trace.model.config
-    counts = {"layer": (layer, config.n_layers), "head": (head, config.n_heads)}
-    counts |= {name: (position, len(trace.tokens)) for name, position in positions.items()}
-    for name, (index, count) in counts.items():
-        if not 0 <= index < count:
-            raise PromptError(f"{name} {index} does not exist; there are {count}, counted from 0")
+    check_index("layer", layer, config.n_layers)
+    check_index("head", head, config.n_heads)
+    for name, position in positions.items():
+        check_index(name, position, len(trace.tokens))
 
 
 @dataclass(frozen=True)
@@ -341,8 +339,7 @@ def lens_over_layers(
 
 
 def _logits(trace: Trace, depth: int, position: int) -> Float[Tensor, " vocab"]:
-    if not 0 <= position < len(trace.tokens):
-        raise PromptError(f"position {position} is not in the prompt; it has 0..{len(trace.tokens) - 1}")
+    check_index("position", position, len(trace.tokens))
     logits = trace.lens(depth, slice(position, position + 1))[0].float().cpu()
     if not logits.isfinite().all():
         raise MtaVizError(

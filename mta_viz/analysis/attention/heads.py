@@ -15,7 +15,7 @@ from torch import Tensor
 from mta_viz.analysis.attention.changes import centred, difference_steps
 from mta_viz.analysis.attention.patterns import TARGETS, PatternSums, effective_keys, target_sets
 from mta_viz.analysis.attention.spans import Span, check_span, selectivity, span_results
-from mta_viz.errors import PromptError
+from mta_viz.errors import PromptError, check_index
 from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage
 from mta_viz.printed import Printed, PrintedRows, Row, number
@@ -154,8 +154,7 @@ def head_scores(
     """
     n_tokens, config = len(trace.tokens), trace.model.config
     query = n_tokens - 1 if query is None else query
-    if not 0 <= query < n_tokens:
-        raise PromptError(f"query {query} is not in the prompt; it has 0..{n_tokens - 1}")
+    check_index("query", query, n_tokens)
     if span is not None:
         check_span(span, query)
     rivals = tuple(needle for needle in needles if needle.start <= query) if span in needles else ()

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mta_viz.analysis.attention.pooling import Pooled, Pooler, future_band
+from mta_viz.errors import check_index
 from mta_viz.model.stages import Stage, is_distribution, layer_stages
 from mta_viz.model.turns import pause
 from mta_viz.run.devices import in_turns
-from mta_viz.run.trace import check_index
 from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tables import Row, Table
 from mta_viz.tokenizers.base import Tokens

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Offsets, Place, check_layer, kernel_offsets
-from mta_viz.errors import PromptError
+from mta_viz.errors import PromptError, check_index
 from mta_viz.model.stages import Stage
 from mta_viz.run.trace import Trace
 from mta_viz.tables import Table
@@ -189,10 +189,7 @@ def _kernel(trace: Trace, kernel: KernelId) -> tuple[Float[Array, "c_q c_k"], Of
     attention = trace.model.blocks[kernel.layer].attn
     stored = attention.kernel_pre if kernel.where == "pre" else attention.kernel_post
     assert stored is not None
-    if not 0 <= kernel.head < config.n_heads:
-        raise PromptError(
-            f"head {kernel.head} does not exist; the model has {config.n_heads}, counted from 0"
-        )
+    check_index("head", kernel.head, config.n_heads)
     taps = stored[kernel.head].detach().double().cpu().numpy()
     return taps, kernel_offsets(config, *taps.shape)
 

@@ -16,7 +16,7 @@ from mta_viz.analysis.attention.maps import AttentionMap, WholeMap
 from mta_viz.analysis.cause import attribution as measuring
 from mta_viz.analysis.cause.answers import Answer, answer_after
 from mta_viz.analysis.cause.attribution import SECONDS, Attribution, Baseline
-from mta_viz.errors import PromptError
+from mta_viz.errors import PromptError, check_index
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
@@ -218,10 +218,9 @@ def ask(
 ) -> PromptAndAnswer:
     """The prompt's run up to `position` and the answer after it. Raises PromptError for what is not there."""
     tokens = tokenize(model, prompt)
-    last = len(tokens) - 1
-    if position is not None and not 0 <= position <= last:
-        raise PromptError(f"position {position} does not exist; the prompt has 0 to {last}")
-    trace = capture(model, tokens if position in (None, last) else tokens.ids[: position + 1])
+    position = len(tokens) - 1 if position is None else position
+    check_index("position", position, len(tokens))
+    trace = capture(model, tokens if position == len(tokens) - 1 else tokens.ids[: position + 1])
     return PromptAndAnswer(trace, answer_after(trace, answer))
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.cause.attribution_path import Integral, integrate, normed_jump
-from mta_viz.errors import PromptError
+from mta_viz.errors import PromptError, check_index
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import Question, embedded, of_embeddings, of_ids, of_maps
@@ -253,8 +253,7 @@ def bos_id(model: HookedMTA) -> int | None:
 def _token(model: HookedMTA, wanted: int | None) -> int:
     own = bos_id(model)
     token = wanted if wanted is not None else own if own is not None else 0
-    if not 0 <= token < model.config.vocab_size:
-        raise PromptError(f"token {token} does not exist; expected 0 to {model.config.vocab_size - 1}")
+    check_index("token", token, model.config.vocab_size)
     return token
 
 

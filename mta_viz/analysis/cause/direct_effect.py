@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mta_viz.analysis.cause.answers import Answer
 from mta_viz.analysis.cause.attributed_prompt import ask
-from mta_viz.errors import PromptError
+from mta_viz.errors import PromptError, check_index
 from mta_viz.model import ops
 from mta_viz.model.attention import GROUP_NORM_EPS, Attention
 from mta_viz.model.stages import Stage, linear_from
@@ -109,14 +109,9 @@ def direction(trace: Trace, position: int, token: int) -> Float[Tensor, " d_mode
 
 def _checked(trace: Trace, layer: int, position: int, token: int) -> Attention:
     config = trace.model.config
-    ranges = {
-        "layer": (layer, config.n_layers),
-        "position": (position, len(trace.tokens)),
-        "token": (token, config.vocab_size),
-    }
-    for name, (index, count) in ranges.items():
-        if not 0 <= index < count:
-            raise PromptError(f"{name} {index} does not exist; expected 0 to {count - 1}")
+    check_index("layer", layer, config.n_layers)
+    check_index("position", position, len(trace.tokens))
+    check_index("token", token, config.vocab_size)
     attention = trace.model.blocks[layer].attn
     if attention.patches.keys() & AFTER_SOFTMAX:
         raise PromptError(
@@ -238,8 +233,8 @@ class DirectEffects(Printed):
 
         Raises PromptError for a layer that is not there.
         """
-        if layer is not None and not 0 <= layer < len(self.layers):
-            raise PromptError(f"layer {layer} does not exist; expected 0 to {len(self.layers) - 1}")
+        if layer is not None:
+            check_index("layer", layer, len(self.layers))
         layers = self.layers if layer is None else (self.layers[layer],)
         cells = [cell for effect in layers for cell in largest_cells(effect, count)]
         return tuple(sorted(cells, key=lambda cell: -abs(cell.value))[:count])

@@ -9,31 +9,25 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
 
-from mta_viz.analysis.labs.blocks import LogitsOf
 from mta_viz.analysis.labs.cards import trained_for
 from mta_viz.analysis.labs.finder import Finder, find, sample_parts
 from mta_viz.analysis.labs.needle import (
     NeedleScore,
-    answer,
-    batched,
     check_vocabulary,
     gold_log_probabilities,
-    judge,
     needle_score,
-    with_answers,
+    verdicts,
 )
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run import tracing
 from mta_viz.run.devices import multiply_adds
 from mta_viz.run.jobs import OfModel, gathered
 from mta_viz.run.scoring import end_logits
-from mta_viz.run.tracing import Progress, capture, generate
+from mta_viz.run.tracing import Progress, capture, generate, progress_within, score
 from mta_viz.tables import Table
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import median_interval
@@ -91,11 +85,7 @@ def full_plan(samples: int, lengths: Sequence[int] = (512, 1024), seed: int = 0)
 
 
 def evaluate_needles(
-    model: HookedMTA | LogitsOf,
-    tokenizer: Tokenizer,
-    plan: NeedlePlan,
-    *,
-    progress: tracing.Progress = lambda share: None,
+    model: HookedMTA, tokenizer: Tokenizer, plan: NeedlePlan, *, progress: Progress = lambda share: None
 ) -> NeedleEvaluation:
     """Measure `model` on samples in the grammar's held-out paragraphs.
 
@@ -105,20 +95,17 @@ def evaluate_needles(
     fit the model's vocabulary or the samples' length, before anything is scored. `progress` gets
     the share of the work done: a sequence twice as long is more than twice the work.
     """
-    logits_of = _scorer(model, tokenizer)
+    check_vocabulary(model, tokenizer)
     for setting in plan.settings:
         make_needle_sample(tokenizer, NeedleTask(*setting), plan.seed)
-    total = plan.samples * sum(_work(model, length) for _, length, _ in plan.settings)
-    cells, all_pairs, done = [], list[tuple[NeedleSample, bool]](), 0.0
-    for setting in plan.settings:
-        pairs: list[tuple[NeedleSample, bool]] = []
-        size = max(1, CELLS_AT_ONCE // setting[1])
-        for start in range(0, plan.samples, size):
-            seeds = range(plan.seed + start, plan.seed + min(start + size, plan.samples))
-            samples = [make_needle_sample(tokenizer, NeedleTask(*setting), seed) for seed in seeds]
-            pairs += zip(samples, right_answers(logits_of, tokenizer, samples), strict=True)
-            done += len(samples) * _work(model, setting[1])
-            progress(done / total)
+    work = [multiply_adds(model.config, length) for _, length, _ in plan.settings]
+    cells, all_pairs = [], list[tuple[NeedleSample, bool]]()
+    for at, setting in enumerate(plan.settings):
+        seeds = range(plan.seed, plan.seed + plan.samples)
+        samples = [make_needle_sample(tokenizer, NeedleTask(*setting), seed) for seed in seeds]
+        within = progress_within(progress, sum(work[:at]) / sum(work), work[at] / sum(work))
+        right = [each.outcome == "right" for each in verdicts(model, tokenizer, samples, within)]
+        pairs = list(zip(samples, right, strict=True))
         cells.append(NeedleCell(*setting, _groups(pairs)))
         all_pairs += pairs
     return NeedleEvaluation(plan.seed, tuple(cells), _groups(all_pairs))
@@ -146,50 +133,41 @@ def evaluate_task(
     samples: Sequence[NeedleSample],
     apart: Callable[[str, str], str] = lambda asked, other: "needle",
     *,
-    progress: tracing.Progress = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> TaskScore:
     """Measure `model` on samples of any lengths; `apart(asked subject, other subject)` names a wrong answer.
 
     Raises `PromptError` where the samples' tokenizer does not fit the model's vocabulary.
     """
-    tokenizer = check_vocabulary(model, model.tokenizer)
-    right, logs, wrong, done = list[bool](), list[float](), Counter[str](), 0
-    for batch in batched(model, samples):
-        for sample, verdict in zip(batch, answer(model, tokenizer, batch), strict=True):
-            right.append(verdict.outcome == "right")
-            logs.append(verdict.log_probability)
-            if verdict.named is not None:
-                wrong[apart(sample.subject, sample.needles[verdict.named].subject)] += 1
-            elif not right[-1]:
-                wrong["other"] += 1
-        done += len(batch)
-        progress(done / len(samples))
-    median = median_interval(logs)
+    drawn, wrong = (
+        verdicts(model, check_vocabulary(model, model.tokenizer), samples, progress),
+        Counter[str](),
+    )
+    for sample, verdict in zip(samples, drawn, strict=True):
+        if verdict.named is not None:
+            wrong[apart(sample.subject, sample.needles[verdict.named].subject)] += 1
+        elif verdict.outcome != "right":
+            wrong["other"] += 1
+    median = median_interval([verdict.log_probability for verdict in drawn])
     value, low, high = (float(end) for end in (median.value, median.low, median.high))
-    return TaskScore(needle_score(right), dict(wrong), value, low, high, median.level)
-
-
-def right_answers(logits_of: LogitsOf, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[bool]:
-    """Whether each sample is answered right. The prompts of all samples have one length."""
-    ids = with_answers(samples)
-    greedy = logits_of(ids)[:, len(samples[0].tokens) - 1 :].argmax(-1)
-    return judge(greedy, tokenizer, samples)
+    score = needle_score(verdict.outcome == "right" for verdict in drawn)
+    return TaskScore(score, dict(wrong), value, low, high, median.level)
 
 
 def perplexity(
-    model: HookedMTA | LogitsOf,
+    model: HookedMTA,
     tokenizer: Tokenizer,
     text: str,
     *,
     window: int = 512,
-    progress: tracing.Progress = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> float:
     """exp of the mean loss per token of `text`, cut into windows of `window` tokens that share no context.
 
     Every window begins with BOS where the tokenizer has one. Raises `PromptError` for less than
     one window of text.
     """
-    logits_of = _scorer(model, tokenizer)
+    check_vocabulary(model, tokenizer)
     bos = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
     ids = torch.tensor(tokenizer.encode(text).ids[len(bos) :])
     size = window - len(bos)
@@ -203,24 +181,13 @@ def perplexity(
     total, batch = 0.0, max(1, CELLS_AT_ONCE // window)
     for start in range(0, n_windows, batch):
         chunk = windows[start : start + batch]
-        logits = logits_of(chunk)[:, :-1].float()
+        logits = score(model, chunk)[:, :-1].float()
         losses = torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), chunk[:, 1:].flatten().to(logits.device), reduction="sum"
         )
         total += float(losses)
         progress(min(start + batch, n_windows) / n_windows)
     return math.exp(total / (n_windows * (window - 1)))
-
-
-def _scorer(model: HookedMTA | LogitsOf, tokenizer: Tokenizer) -> LogitsOf:
-    if not isinstance(model, HookedMTA):
-        return model
-    check_vocabulary(model, tokenizer)
-    return partial(tracing.score, model)
-
-
-def _work(model: HookedMTA | LogitsOf, length: int) -> float:
-    return multiply_adds(model.config, length) if isinstance(model, HookedMTA) else float(length)
 
 
 def _groups(pairs: list[tuple[NeedleSample, bool]]) -> dict[str, NeedleScore]:

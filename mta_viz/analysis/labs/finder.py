@@ -17,7 +17,7 @@ from mta_viz.analysis.attention.changes import DifferenceMap, difference_steps, 
 from mta_viz.analysis.attention.heads import SCORES, HeadScores
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map
 from mta_viz.analysis.attention.spans import QUESTION, Span, check_span, next_letter
-from mta_viz.errors import PromptError
+from mta_viz.errors import PromptError, check_index
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tasks.facts import GoldSpan, NeedleSample
@@ -201,8 +201,7 @@ def find(trace: Trace, parts: Parts, *, progress: Progress = lambda share: None)
 
     `progress(share done)` is called after every layer; raise `Cancelled` in it to stop.
     """
-    if not 0 <= parts.query < len(trace.tokens):
-        raise PromptError(f"query {parts.query} is not in the prompt; it has 0..{len(trace.tokens) - 1}")
+    check_index("query", parts.query, len(trace.tokens))
     for part in parts.all:
         check_span(part, parts.query)
     n_layers, per_layer = trace.model.config.n_layers, []

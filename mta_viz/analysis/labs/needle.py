@@ -21,6 +21,7 @@ from mta_viz.analysis.attention.heads import SCORES
 from mta_viz.analysis.labs.finder import Finder, find, sample_parts
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.devices import multiply_adds
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, check_runs, generate
 from mta_viz.tasks.facts import GoldSpan, NeedleSample, Task, answer_ids
@@ -126,6 +127,25 @@ def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSampl
         Verdict("right" if right[row] else "needle" if row in named else "other", named.get(row), gold[row])
         for row in range(len(samples))
     ]
+
+
+def verdicts(
+    model: HookedMTA,
+    tokenizer: Tokenizer,
+    samples: Sequence[NeedleSample],
+    progress: Progress = lambda share: None,
+) -> list[Verdict]:
+    """The verdict on each sample, in their order; prompts of one length run together.
+
+    `progress` gets the share of the work done: a prompt twice as long is more than twice the work.
+    """
+    given, done = dict[int, Verdict](), 0.0
+    total = sum(multiply_adds(model.config, _length(sample)) for sample in samples)
+    for batch in batched(model, samples):
+        given |= dict(zip(map(id, batch), answer(model, tokenizer, batch), strict=True))
+        done += len(batch) * multiply_adds(model.config, _length(batch[0]))
+        progress(done / total)
+    return [given[id(sample)] for sample in samples]
 
 
 def _agreeing(

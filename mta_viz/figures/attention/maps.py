@@ -9,7 +9,7 @@ from mta_viz.analysis.attention import changes
 from mta_viz.analysis.attention import maps as analysis
 from mta_viz.analysis.attention.changes import Change, DifferenceMap, HeadStatistics
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.errors import PromptError
+from mta_viz.errors import PromptError, check_index
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.attention.maps import attention_map, difference_caption, difference_map
@@ -53,9 +53,7 @@ class OfHead(NamedFigure[R]):
 
 def stage_of(source: Source, layer: int, key: str) -> Stage:
     """The layer's stage of this name, such as `kq`. Raises PromptError listing those it has."""
-    n_layers = source.model.config.n_layers
-    if not 0 <= layer < n_layers:
-        raise PromptError(f"layer {layer} does not exist; there are {n_layers}, counted from 0")
+    check_index("layer", layer, source.model.config.n_layers)
     stages = {stage.value.key: stage for stage in layer_stages(source.model.config.kernels(layer))}
     if key not in stages:
         raise PromptError(f"layer {layer} has no stage {key!r}; it has {', '.join(stages)}")

@@ -12,7 +12,7 @@ from mta_viz.analysis.attention.maps import shared_limit
 from mta_viz.analysis.attention.spans import Span, asked_span, needle_spans
 from mta_viz.analysis.kernels import kernels, mixing
 from mta_viz.config import ModelConfig
-from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.errors import MtaVizError, PromptError, check_index
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.figures.kernels.gallery import KernelFigure
 from mta_viz.plots.kernels import paper as pictures
@@ -92,9 +92,7 @@ class KernelMap(PaperFigure[kernel_map.KernelBesideMap]):
         layer, head = self.layer, self.head
         if layer is None or head is None:
             layer, head = kernel_map.strongest_head(source.trace, rows, keys, where)
-        if not 0 <= head < source.model.config.n_heads:
-            last = source.model.config.n_heads - 1
-            raise MtaVizError(f"there is no head {head}; the model has heads 0 to {last}")
+        check_index("head", head, source.model.config.n_heads)
         return kernel_map.kernel_beside_map(source.trace, kernels.KernelId(layer, head, where), rows, keys)
 
     def spans(self, source: Source) -> tuple[Span, Span]:

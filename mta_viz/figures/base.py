@@ -8,7 +8,7 @@ name and its parameters. Knows neither pages nor files.
 
 from collections.abc import Callable, Hashable
 from dataclasses import MISSING, asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from mta_viz.checkpoint.files import STEPS
@@ -50,6 +50,10 @@ class Source:
         if self.run is None:
             raise MtaVizError("this figure needs a run of a prompt; give it a prompt")
         return self.run
+
+    def of_run(self, make: Callable[..., R], *of: Hashable) -> R:
+        """What `make` says of the run and these, made once."""
+        return self.remember(partial(make, self.trace, *of), make.__name__, *of)
 
     @property
     def other(self) -> "Source":

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 from mta_viz.checkpoint.validate import value_problems
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
+from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.printed import short_repr
 
 KernelPlace = Literal["pre", "post"]
@@ -223,18 +224,8 @@ class BypassGate(Intervention):
         return [] if config.mta.gate else ["the model has no gate to bypass"]
 
 
-# A stage's word in addresses -> its hook point, and what a layer must have to compute it.
-HOOKS = {
-    "raw": ("hook_attn_scores", None),
-    "raw2": ("hook_attn_scores_2", "differential"),
-    "kq": ("hook_scores_kq", "pre"),
-    "mix": ("hook_scores_mixed", "head_pre"),
-    "sm": ("hook_softmax", None),
-    "sm2": ("hook_softmax_2", "differential"),
-    "kq2": ("hook_softmax_kq", "post"),
-    "final": ("hook_pattern", None),
-    "z": ("hook_z", None),
-}
+# What can be patched -> its hook point: the stages, and the weighted values, which every layer has.
+HOOKS = {stage.value.key: stage.value.hook for stage in Stage} | {"z": "hook_z"}
 SHOWN = 24  # characters of the other prompt
 
 
@@ -270,11 +261,10 @@ class PatchHead(Intervention):
     @property
     def hook(self) -> str:
         """The hook point under `blocks.{layer}.attn.`."""
-        return HOOKS[self.stage][0]
+        return HOOKS[self.stage]
 
     def _layer_problems(self, config: ModelConfig) -> list[str]:
-        needed = HOOKS[self.stage][1]
-        if needed is None or getattr(config.kernels(self.layer), needed):
+        if self.stage in ("z", *(stage.value.key for stage in layer_stages(config.kernels(self.layer)))):
             return []
         return [f"layer {self.layer} does not compute the stage {self.stage!r}"]
 

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Literal
 
 from mta_viz.config import LayerKernels, ModelConfig
+from mta_viz.errors import PromptError
 
 Unit = Literal["score", "weight"]
 
@@ -47,8 +48,11 @@ class Stage(Enum):
 
     @classmethod
     def from_key(cls, key: str) -> "Stage":
-        """The stage of a URL word such as `kq`; KeyError when there is none."""
-        return {stage.value.key: stage for stage in cls}[key]
+        """The stage of a URL word such as `kq`. Raises PromptError where there is none."""
+        stages = {stage.value.key: stage for stage in cls}
+        if key not in stages:
+            raise PromptError(f"there is no stage {key!r}; there are {', '.join(stages)}")
+        return stages[key]
 
     def hook_name(self, layer: int) -> str:
         """Full TransformerLens-style name, e.g. `blocks.1.attn.hook_scores_kq`."""

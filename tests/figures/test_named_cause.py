@@ -160,7 +160,7 @@ def test_a_map_that_is_not_there_is_said(trace, edited, wrong, words):
         figure("edited-map", trace, beside=edited, **parameters)
     with pytest.raises(MtaVizError, match="give it the other one"):
         figure("edited-map", trace, **(parameters | {"layer": 1, "stage": "kq"}))
-    with pytest.raises(PromptError, match="no stage 'x'; stages are raw, raw2, kq"):
+    with pytest.raises(PromptError, match="no stage 'x'; there are raw, raw2, kq"):
         figure("attributed-heads", trace, of="sizes", stage="x")
     with pytest.raises(PromptError, match="no head L1 H9"):
         figure("responsible-cells", trace, layer=1, head=9, of="softmax")

@@ -14,17 +14,7 @@ from typing import Any, Literal
 import torch
 
 from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans, next_letter
-from mta_viz.analysis.cause import choosing
-from mta_viz.analysis.cause.answers import (
-    Answer,
-    AnswerMeter,
-    Standing,
-    TwinAnswer,
-    answer_after,
-    twin_answer,
-    twin_of_model,
-    written,
-)
+from mta_viz.analysis.cause import answers, choosing
 from mta_viz.analysis.cause.effects import Absent, without
 from mta_viz.analysis.kernels.kernels import WHERE, KernelId, layer_kernels
 from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
@@ -91,17 +81,17 @@ class Story(Printed):
     spans: tuple[Span, ...]
     asked: Span | None
     asking: Span
-    answer: Answer
+    answer: answers.Answer
     writes: str
-    standing: Standing
-    twin: TwinAnswer | Absent
+    standing: answers.Standing
+    twin: answers.TwinAnswer | Absent
     place: tuple[int, int] | None = None
     kernel: KernelId | None = None
     shape: str = ""
     by: By = "nothing"
     weights: tuple[SpanWeight, ...] = ()
     other_gain: float = 0.0
-    without: Standing | None = None
+    without: answers.Standing | None = None
 
     @property
     def plan(self) -> Plan:
@@ -174,7 +164,7 @@ class Story(Printed):
         return self.twin.words(self.answer)
 
     @property
-    def states(self) -> dict[str, Standing]:
+    def states(self) -> dict[str, answers.Standing]:
         """How the answer stands: in the model, without the kernel, in the twin."""
         states = {"model": self.standing}
         states |= {"own tap only": self.without} if self.without else {}
@@ -227,7 +217,7 @@ class Story(Printed):
         }
 
 
-def _twin_data(twin: TwinAnswer | Absent) -> dict[str, Any]:
+def _twin_data(twin: answers.TwinAnswer | Absent) -> dict[str, Any]:
     if isinstance(twin, Absent):
         return {"absent": twin.reason}
     own, standing = twin.own.as_data(), twin.standing.as_data()
@@ -248,7 +238,7 @@ def story(
     ('L2 H0 pre', True)
     """
     trace = capture(model, prompt)
-    return story_of(trace, answer=answer, twin=twin_of_model(model), progress=progress)
+    return story_of(trace, answer=answer, twin=answers.twin_of_model(model), progress=progress)
 
 
 def story_of(
@@ -260,7 +250,7 @@ def story_of(
 ) -> Story:
     """The same of a run; `twin` is the plain twin, where there is one."""
     spans = needle_spans(trace.tokens) or block_spans(trace.tokens)
-    meter = AnswerMeter(trace, answer_after(trace, answer))
+    meter = answers.AnswerMeter(trace, answers.answer_after(trace, answer))
     asked = next((span for span in spans if span.name.endswith(ASKED)), None)
     last, standing = len(trace.tokens) - 1, meter.standing()
     measured = None if asked is None else choosing.measured_kernel(trace.model, trace.tokens)
@@ -276,13 +266,13 @@ def story_of(
         answer=meter.answer,
         writes=_written(trace, meter.answer, standing),
         standing=standing,
-        twin=twin_answer(twin, trace.tokens, meter.answer),
+        twin=answers.twin_answer(twin, trace.tokens, meter.answer),
     )
     return opening if asked is None else _with_head(opening, meter, measured, progress)
 
 
 def _with_head(
-    opening: Story, meter: AnswerMeter, measured: KernelId | None, progress: Progress | None
+    opening: Story, meter: answers.AnswerMeter, measured: KernelId | None, progress: Progress | None
 ) -> Story:
     """The story with its head and kernel: the measured one, else that of the largest gain at the span."""
     trace, asked = meter.trace, opening.asked
@@ -322,10 +312,12 @@ def _shape(model: HookedMTA, kernel: KernelId) -> str:
     return name_kernels(taps[kernel.head : kernel.head + 1].numpy(), offsets, STAGES)[0].shape
 
 
-def _written(trace: Trace, answer: Answer, standing: Standing) -> str:
+def _written(trace: Trace, answer: answers.Answer, standing: answers.Standing) -> str:
     """The likeliest continuation of as many tokens as the answer has: the answer itself at rank 1."""
     same = standing.rank == 1
-    return written(trace.model, answer.ids if same else generate(trace.model, trace.tokens, len(answer.ids)))
+    return answers.written(
+        trace.model, answer.ids if same else generate(trace.model, trace.tokens, len(answer.ids))
+    )
 
 
 def percent(share: float) -> str:

@@ -13,14 +13,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from torch import Tensor
 
-from mta_viz.analysis.kernels.kernels import (
-    KEY_QUERY,
-    KernelId,
-    Place,
-    kernel_offsets,
-    layer_kernels,
-    layers_having,
-)
+from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.measures import without_own_tap
 from mta_viz.analysis.kernels.mixing import best_match
 from mta_viz.analysis.kernels.naming import KernelShape, name_kernels
@@ -37,7 +30,7 @@ SEED = 0
 class NamedKernels:
     """The key-query kernels of one place of a model, [layer, head], in the `layers` that have some there."""
 
-    where: Place
+    where: kernels.Place
     layers: tuple[int, ...]
     taps: Float[Array, "layer head tap"]
     shapes: tuple[tuple[KernelShape, ...], ...]
@@ -57,9 +50,9 @@ class Match:
     sign may move between the kernel and the queries.
     """
 
-    kernel: KernelId
+    kernel: kernels.KernelId
     shape: str
-    other: KernelId
+    other: kernels.KernelId
     other_shape: str
     cosine: float
 
@@ -106,7 +99,7 @@ def recurrence(
     """
     pairs = [
         (here, there)
-        for where in KEY_QUERY
+        for where in kernels.KEY_QUERY
         if (here := named_kernels(*first, where)) and (there := named_kernels(*other, where))
     ]
     if not pairs or any(
@@ -125,11 +118,13 @@ def recurrence(
     return Recurrence(tuple(matches), same, float(np.mean(shuffled)), p)
 
 
-def named_kernels(state_dict: Mapping[str, Tensor], config: ModelConfig, where: Place) -> NamedKernels | None:
+def named_kernels(
+    state_dict: Mapping[str, Tensor], config: ModelConfig, where: kernels.Place
+) -> NamedKernels | None:
     """All kernels at a place with their names; None where the model has none there."""
-    layers, taps, shapes = layers_having(config, where), [], []
-    for layer in layers_having(config, where):
-        stored, offsets = layer_kernels(state_dict, config, layer).taps(where)
+    layers, taps, shapes = kernels.layers_having(config, where), [], []
+    for layer in kernels.layers_having(config, where):
+        stored, offsets = kernels.layer_kernels(state_dict, config, layer).taps(where)
         values = stored.double().numpy()
         taps.append(without_own_tap(np.nan_to_num(values), offsets).reshape(len(values), -1))
         shapes.append(name_kernels(values, offsets))
@@ -159,9 +154,9 @@ def _matches(here: NamedKernels, there: NamedKernels) -> Iterator[Match]:
             other = int(assigned[head])
             matched = there.shapes[at][other]
             yield Match(
-                KernelId(layer, head, here.where),
+                kernels.KernelId(layer, head, here.where),
                 shape.template,
-                KernelId(layer, other, here.where),
+                kernels.KernelId(layer, other, here.where),
                 shape.template if matched.bears(shape.template) else matched.shape,
                 float(similarity[rows, rows][head, other]),
             )
@@ -231,7 +226,7 @@ class Lasting:
     `bears`: whether it has that name in each snapshot.
     """
 
-    kernel: KernelId
+    kernel: kernels.KernelId
     shape: str
     since: int
     share: float
@@ -246,7 +241,7 @@ def lasting_names(
     Raise in `progress` to stop.
     """
     rows: list[Lasting] = []
-    places = [(layer, where) for layer in range(config.n_layers) for where in KEY_QUERY]
+    places = [(layer, where) for layer in range(config.n_layers) for where in kernels.KEY_QUERY]
     for done, (layer, where) in enumerate(places, 1):
         stored = history.kernels.get(f"blocks.{layer}.attn.kernel_{where}")
         if stored is not None:
@@ -257,17 +252,17 @@ def lasting_names(
 
 
 def _lasting_of(
-    stored: Tensor, steps: Sequence[int], config: ModelConfig, layer: int, where: Place
+    stored: Tensor, steps: Sequence[int], config: ModelConfig, layer: int, where: kernels.Place
 ) -> Iterator[Lasting]:
     """Those of one layer and place; only kernels whose last snapshot has a name are named in the others."""
-    offsets = kernel_offsets(config, *stored.shape[-2:])
+    offsets = kernels.kernel_offsets(config, *stored.shape[-2:])
     last = name_kernels(stored[-1].double().numpy(), offsets)
     heads = [head for head, shape in enumerate(last) if shape.template]
     names = [name_kernels(taps[heads].double().numpy(), offsets) for taps in stored] if heads else []
     for at, head in enumerate(heads):
         shape = last[head].template or ""
         bears = tuple(snapshot[at].bears(shape) for snapshot in names)
-        yield _lasting(KernelId(layer, head, where), shape, bears, steps)
+        yield _lasting(kernels.KernelId(layer, head, where), shape, bears, steps)
 
 
 def lasting_table(rows: Sequence[Lasting]) -> Table:
@@ -276,7 +271,7 @@ def lasting_table(rows: Sequence[Lasting]) -> Table:
     return Table.of(columns, [(*astuple(row.kernel), row.shape, row.since, row.share) for row in rows])
 
 
-def _lasting(kernel: KernelId, shape: str, bears: tuple[bool, ...], steps: Sequence[int]) -> Lasting:
+def _lasting(kernel: kernels.KernelId, shape: str, bears: tuple[bool, ...], steps: Sequence[int]) -> Lasting:
     breaks = [at for at, held in enumerate(bears) if not held]
     since = steps[breaks[-1] + 1] if breaks else steps[0]
     return Lasting(kernel, shape, since, sum(bears) / len(bears), bears)

@@ -13,15 +13,9 @@ from pathlib import Path
 
 import torch
 
+from mta_viz.analysis.labs import needle
 from mta_viz.analysis.labs.cards import trained_for
 from mta_viz.analysis.labs.finder import Finder, find, sample_parts
-from mta_viz.analysis.labs.needle import (
-    NeedleScore,
-    check_vocabulary,
-    gold_log_probabilities,
-    needle_score,
-    verdicts,
-)
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
@@ -65,7 +59,7 @@ class NeedleCell:
     n_needles: int
     length: int
     depth: float | int | None
-    scores: dict[str, NeedleScore]
+    scores: dict[str, needle.NeedleScore]
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ class NeedleEvaluation:
 
     seed: int
     cells: tuple[NeedleCell, ...]
-    total: dict[str, NeedleScore]
+    total: dict[str, needle.NeedleScore]
 
 
 def full_plan(samples: int, lengths: Sequence[int] = (512, 1024), seed: int = 0) -> NeedlePlan:
@@ -95,7 +89,7 @@ def evaluate_needles(
     fit the model's vocabulary or the samples' length, before anything is scored. `progress` gets
     the share of the work done: a sequence twice as long is more than twice the work.
     """
-    check_vocabulary(model, tokenizer)
+    needle.check_vocabulary(model, tokenizer)
     for setting in plan.settings:
         make_needle_sample(tokenizer, NeedleTask(*setting), plan.seed)
     work = [multiply_adds(model.config, length) for _, length, _ in plan.settings]
@@ -104,7 +98,7 @@ def evaluate_needles(
         seeds = range(plan.seed, plan.seed + plan.samples)
         samples = [make_needle_sample(tokenizer, NeedleTask(*setting), seed) for seed in seeds]
         within = progress_within(progress, sum(work[:at]) / sum(work), work[at] / sum(work))
-        right = [each.outcome == "right" for each in verdicts(model, tokenizer, samples, within)]
+        right = [each.outcome == "right" for each in needle.verdicts(model, tokenizer, samples, within)]
         pairs = list(zip(samples, right, strict=True))
         cells.append(NeedleCell(*setting, _groups(pairs)))
         all_pairs += pairs
@@ -120,7 +114,7 @@ class TaskScore:
     with its interval, which covers it in `level` of cases.
     """
 
-    score: NeedleScore
+    score: needle.NeedleScore
     wrong: dict[str, int]
     log_probability_median: float
     log_probability_median_low: float
@@ -140,7 +134,7 @@ def evaluate_task(
     Raises `PromptError` where the samples' tokenizer does not fit the model's vocabulary.
     """
     drawn, wrong = (
-        verdicts(model, check_vocabulary(model, model.tokenizer), samples, progress),
+        needle.verdicts(model, needle.check_vocabulary(model, model.tokenizer), samples, progress),
         Counter[str](),
     )
     for sample, verdict in zip(samples, drawn, strict=True):
@@ -150,7 +144,7 @@ def evaluate_task(
             wrong["other"] += 1
     median = median_interval([verdict.log_probability for verdict in drawn])
     value, low, high = (float(end) for end in (median.value, median.low, median.high))
-    score = needle_score(verdict.outcome == "right" for verdict in drawn)
+    score = needle.needle_score(verdict.outcome == "right" for verdict in drawn)
     return TaskScore(score, dict(wrong), value, low, high, median.level)
 
 
@@ -167,7 +161,7 @@ def perplexity(
     Every window begins with BOS where the tokenizer has one. Raises `PromptError` for less than
     one window of text.
     """
-    check_vocabulary(model, tokenizer)
+    needle.check_vocabulary(model, tokenizer)
     bos = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
     ids = torch.tensor(tokenizer.encode(text).ids[len(bos) :])
     size = window - len(bos)
@@ -190,14 +184,14 @@ def perplexity(
     return math.exp(total / (n_windows * (window - 1)))
 
 
-def _groups(pairs: list[tuple[NeedleSample, bool]]) -> dict[str, NeedleScore]:
+def _groups(pairs: list[tuple[NeedleSample, bool]]) -> dict[str, needle.NeedleScore]:
     city = [sample.subject in HELD_OUT_CITIES for sample, _ in pairs]
     number = [is_held_out(int(sample.answer)) for sample, _ in pairs]
     known = [not (c or n) for c, n in zip(city, number, strict=True)]
     right = [ok for _, ok in pairs]
     groups = {"known": known, "held_out_city": city, "held_out_number": number}
-    scores = {name: needle_score(itertools.compress(right, which)) for name, which in groups.items()}
-    return {"all": needle_score(right), **scores}
+    scores = {name: needle.needle_score(itertools.compress(right, which)) for name, which in groups.items()}
+    return {"all": needle.needle_score(right), **scores}
 
 
 NEW_TOKENS = 20  # of the answer; the first sentence is judged
@@ -226,7 +220,7 @@ def run_question(
 
     Raises `PromptError` and `TokenizerError` as `make_question_sample` does.
     """
-    tokenizer = check_vocabulary(model, model.tokenizer)
+    tokenizer = needle.check_vocabulary(model, model.tokenizer)
     sample = make_question_sample(tokenizer, task, seed)
     begin("Running the prompt")
     trace = capture(model, sample.tokens, progress=progress)
@@ -249,7 +243,7 @@ def gold_probability(model: HookedMTA, sample: QuestionSample) -> float:
     """Probability 0..1 that the gold answer's tokens come next, each after the ones before it."""
     ids = torch.tensor([sample.tokens.ids + sample.answer_ids])
     logits = end_logits(model, ids, len(sample.answer_ids) + 1)
-    return math.exp(gold_log_probabilities(logits, [sample.answer_ids])[0])
+    return math.exp(needle.gold_log_probabilities(logits, [sample.answer_ids])[0])
 
 
 NOT_TRAINED = "This model was not trained for this task: the score measures it, not the method."
@@ -282,9 +276,9 @@ class QuestionScore:
     answers: tuple[QuestionAnswer, ...]
 
     @property
-    def accuracy(self) -> NeedleScore:
+    def accuracy(self) -> needle.NeedleScore:
         """The right answers, their share and its interval."""
-        return needle_score(answer.right for answer in self.answers)
+        return needle.needle_score(answer.right for answer in self.answers)
 
     @property
     def silent(self) -> int:
@@ -325,7 +319,7 @@ def evaluate_questions(
     """
     if n < 1:
         raise ConfigError([f"n is {n}; expected at least 1"], subject="The evaluation")
-    asking = _Asking(model, check_vocabulary(model, model.tokenizer), task)
+    asking = _Asking(model, needle.check_vocabulary(model, model.tokenizer), task)
     for answers in gathered(asking, range(seed, seed + n), on, kept=kept, progress=progress):
         score = QuestionScore(task.name, task.distraction, task.chance, tuple(answers))
         keep(score)

@@ -156,10 +156,7 @@ class HeadTiles(NamedFigure[Thumbnails]):
 
     def result(self, source: Source) -> Thumbnails:
         """Raises PromptError for a stage that is not there."""
-        stages = {stage.value.key: stage for stage in Stage}
-        if self.stage not in stages:
-            raise PromptError(f"there is no stage {self.stage!r}; there are {', '.join(stages)}")
-        of = (stages[self.stage], self.layer)
+        of = (Stage.from_key(self.stage), self.layer)
         return source.remember(lambda: tiles_of(source, *of), *tiles_key(*of))
 
     def _limit(self, result: Thumbnails) -> float:

@@ -32,9 +32,7 @@ class KernelOperator(NamedFigure[Operator]):
 
     def result(self, source: Source) -> Operator:
         """Raises MtaVizError for a kernel the model lacks."""
-        kernel = KernelId(self.layer, self.head, self.where)
-        run = source.trace
-        return source.remember(lambda: operator(run, kernel), "operator", kernel)
+        return source.of_run(operator, KernelId(self.layer, self.head, self.where))
 
     def draw(self, source: Source, result: Operator) -> Figure:
         """The weights, as taps are drawn."""

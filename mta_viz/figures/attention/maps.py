@@ -64,9 +64,7 @@ def maps_of(source: Source, layer: int, head: int) -> Mapping[Stage, analysis.At
     """Every stage of a head: whole, in blocks beyond `WHOLE_UP_TO` tokens, `BLOCKS` for many."""
     if len(source.trace.tokens) > HEADS_TOGETHER:
         return layer_maps_of(source, layer)[head]
-    return source.remember(
-        lambda: analysis.head_maps(source.trace, layer, head, WHOLE_UP_TO), "maps", layer, head
-    )
+    return source.of_run(analysis.head_maps, layer, head, WHOLE_UP_TO)
 
 
 def layer_maps_of(source: Source, layer: int) -> Sequence[Mapping[Stage, analysis.AttentionMap]]:
@@ -85,8 +83,7 @@ def layer_maps_key(layer: int) -> tuple[Hashable, ...]:
 
 def whole_map(source: Source, layer: int, head: int, stage: Stage) -> analysis.AttentionMap:
     """Every cell of a map, of a prompt of any length."""
-    of = (layer, stage, head)
-    return source.remember(lambda: analysis.exact_map(source.trace, *of), "whole", *of)
+    return source.of_run(analysis.exact_map, layer, stage, head)
 
 
 def limit_of(
@@ -294,17 +291,7 @@ class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
 
 def changed_stages(source: Source, layer: int, head: int) -> dict[Stage, DifferenceMap]:
     """The whole difference of every convolution and head mixing of a layer, by the stage it makes."""
-    place = (layer, head)
-    return source.remember(
-        lambda: changes.differences(source.trace, *place, WHOLE_UP_TO), "differences", *place
-    )
-
-
-def statistics_of(source: Source, layer: int, head: int) -> HeadStatistics:
-    """What the rows of every stage of a head are like."""
-    return source.remember(
-        lambda: changes.head_statistics(source.trace, layer, head), "statistics", layer, head
-    )
+    return source.of_run(changes.differences, layer, head, WHOLE_UP_TO)
 
 
 @named("difference-map")
@@ -323,7 +310,8 @@ class StepChange(OfMap):
         sides, shown, trace = self.part(source), wholes[stage], source.trace
         if sides is not None:
             shown = changes.exact_difference(trace, self.layer, stage, self.head, *starmap(slice, sides))
-        (change,) = (change for change in statistics_of(source, *self.place).changes if change.after is stage)
+        statistics = source.of_run(changes.head_statistics, *self.place)
+        (change,) = (change for change in statistics.changes if change.after is stage)
         return MapParts(shown, analysis.shared_limit([wholes[stage]], self.first_token), change=change)
 
     def draw(self, source: Source, result: MapParts) -> Figure:
@@ -351,4 +339,4 @@ class RowStatistics(OfHead[HeadStatistics]):
 
     def result(self, source: Source) -> HeadStatistics:
         """Raises PromptError for a head that is not there."""
-        return statistics_of(source, *self.place)
+        return source.of_run(changes.head_statistics, *self.place)

@@ -1,6 +1,5 @@
 """Cells, rows and positions of a prompt as figures: bars, text, predictions, why a cell has its value."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -100,7 +99,7 @@ class Row(OfSection):
 
     def result(self, source: Source) -> cells.CrossSection:
         """Raises PromptError for a query that is not there."""
-        row = section_of(source, cells.query_row, *self.place, self.query)
+        row = source.of_run(cells.query_row, *self.place, self.query)
         shown = {at: values for at, values in row.values.items() if at.value.key in self.stages}
         return replace(row, values=shown) if shown else row
 
@@ -114,12 +113,7 @@ class Column(OfSection):
 
     def result(self, source: Source) -> cells.CrossSection:
         """Raises PromptError for a key that is not there."""
-        return section_of(source, cells.key_column, *self.place, self.key)
-
-
-def section_of(source: Source, cut: Callable[..., cells.CrossSection], *place: int) -> cells.CrossSection:
-    """A row or a column of a head, computed once for its bars and for the text."""
-    return source.remember(lambda: cut(source.trace, *place), cut.__name__, *place)
+        return source.of_run(cells.key_column, *self.place, self.key)
 
 
 @named("attention-text")
@@ -139,7 +133,7 @@ class AttentionText(OfHead[cells.CrossSection]):
         """Raises PromptError for a stage or position that is not there."""
         stage_of(source, self.layer, self.stage)
         cut = cells.query_row if self.side == "from the query" else cells.key_column
-        return section_of(source, cut, *self.place, self.position)
+        return source.of_run(cut, *self.place, self.position)
 
     def _scale(self, source: Source, result: cells.CrossSection) -> tuple[Stage, float, bool]:
         stage = stage_of(source, self.layer, self.stage)
@@ -207,9 +201,7 @@ class Lens(NamedFigure[cells.LogitLens]):
 
     def result(self, source: Source) -> cells.LogitLens:
         """Raises as `next-token`."""
-        return source.remember(
-            lambda: cells.lens_over_layers(source.trace, self.position), "lens", self.position
-        )
+        return source.of_run(cells.lens_over_layers, self.position)
 
     def draw(self, source: Source, result: cells.LogitLens) -> Figure:
         """A row a layer, or a line a token."""

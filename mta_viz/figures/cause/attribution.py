@@ -20,7 +20,7 @@ from mta_viz.analysis.cause.attributed_prompt import AttributedHeads, Attributed
 from mta_viz.analysis.cause.attribution import MOST_TOKENS, SECONDS
 from mta_viz.analysis.cause.direct_effect import DirectEffect, DirectEffects, direct_effect
 from mta_viz.analysis.cause.removed_cells import WHOLE, RemovedCells, whole_effects
-from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, Source, named
 from mta_viz.figures.beside import Head, MapOnScale, ScaledMap, check_head
 from mta_viz.model.stages import Stage, linear_from
@@ -141,11 +141,8 @@ class OfMaps(OfAnswer[R]):
         keep: Callable[[AttributedHeads], None] | None = None,
     ) -> AttributedHeads:
         """The heads of these layers, None for all that have the stage. Raises PromptError for no stage."""
-        stages = {stage.value.key: stage for stage in Stage}
-        if self.stage not in stages:
-            raise PromptError(f"there is no stage {self.stage!r}; stages are {', '.join(stages)}")
         return asking.attribute_heads(
-            source.model, source.trace.tokens, stages[self.stage], **self.asked(), layers=layers,
+            source.model, source.trace.tokens, Stage.from_key(self.stage), **self.asked(), layers=layers,
             max_seconds=self.max_seconds, progress=source.progress, keep=keep,
         )  # fmt: skip
 

@@ -3,17 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mta_viz.analysis.cause import shapley_file
 from mta_viz.analysis.cause.effects import Absent, kernel_ids
 from mta_viz.analysis.cause.kernel_effect import SMALL, KernelPaths, edge_count, kernel_paths
 from mta_viz.analysis.cause.shapley import FEWEST, LARGEST_ERROR, KernelValue, passes, shapley_values
-from mta_viz.analysis.cause.shapley_file import (
-    LENGTHS,
-    SAMPLES,
-    Task,
-    TaskShapley,
-    find_shapley,
-    prompt_batch,
-)
 from mta_viz.analysis.kernels.kernels import KernelId, Where
 from mta_viz.analysis.labs.blocks import trained_task
 from mta_viz.analysis.labs.needle import parts
@@ -33,7 +26,7 @@ EDITS: dict[Edit, str] = {
     "identity": "is set to the identity: its shape goes, and its gain and sign",
     "zero": "is set to zero",
 }
-TASK_WORDS: dict[Task, str] = {
+TASK_WORDS: dict[shapley_file.Task, str] = {
     "needle": "The needle task",
     "pairs": "The pairs task",
     "file": "A task from a file",
@@ -51,7 +44,7 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfShapley(Measured[TaskShapley]):
+class OfShapley(Measured[shapley_file.TaskShapley]):
     """A figure of what every kernel is worth to a task.
 
     `task` None: what the file shapley.json beside the weights holds. Else it is measured: at the needle
@@ -73,35 +66,35 @@ class OfShapley(Measured[TaskShapley]):
         """At a task the prompt plays no part."""
         return self.task in ("needle", "blocks")
 
-    def result(self, source: Source) -> TaskShapley:
+    def result(self, source: Source) -> shapley_file.TaskShapley:
         """Read, or measured once. Raises MtaVizError where no file is, and as `measure`."""
         return self.read(source) if self.task is None else super().result(source)
 
-    def read(self, source: Source) -> TaskShapley:
+    def read(self, source: Source) -> shapley_file.TaskShapley:
         """The file's. Raises MtaVizError that says what is wrong with it."""
-        there = find_shapley(source.model.path)
+        there = shapley_file.find_shapley(source.model.path)
         if isinstance(there, Absent):
             raise MtaVizError(there.reason)
         return there
 
-    def measure(self, source: Source) -> TaskShapley:
+    def measure(self, source: Source) -> shapley_file.TaskShapley:
         """Raises MtaVizError for a model without kernels, or that cannot do the task."""
         setting, batches = self._batches(source)
         measured = shapley_values(
             source.model, batches, self.edit, seed=self.seed, most=self.pairs, progress=source.progress
         )
-        return TaskShapley("", self.task or "prompt", setting, self.seed, measured)
+        return shapley_file.TaskShapley("", self.task or "prompt", setting, self.seed, measured)
 
     def _batches(self, source: Source) -> tuple[str, list[Any]]:
         model, task = source.model, self.task
         if task is None or task == "prompt":
-            return prompt_batch(meter_of(source, self.answer))
+            return shapley_file.prompt_batch(meter_of(source, self.answer))
         return task_batches(model, task, None, self.seed, usual=self.n_samples, length=self._length(source))
 
     @property
     def n_samples(self) -> int:
         """How many it is measured on."""
-        return self.samples or SAMPLES[self.task or "prompt"]
+        return self.samples or shapley_file.SAMPLES[self.task or "prompt"]
 
     def cost(self, source: Source) -> Cost:
         """What measuring takes. Raises MtaVizError for a model without kernels."""
@@ -122,10 +115,10 @@ class OfShapley(Measured[TaskShapley]):
     def _length(self, source: Source) -> int:
         if self.task == "blocks":
             return trained_task(source.model.path).n_tokens
-        length = LENGTHS.get(self.task or "prompt")
+        length = shapley_file.LENGTHS.get(self.task or "prompt")
         return len(source.trace.tokens) if length is None else min(length, source.model.config.n_ctx)
 
-    def words_of(self, result: TaskShapley) -> str:
+    def words_of(self, result: shapley_file.TaskShapley) -> str:
         """The task, n, what is taken out, the whole effect."""
         shared = result.shared
         return (
@@ -137,18 +130,18 @@ class OfShapley(Measured[TaskShapley]):
         )
 
 
-def samples_words(result: TaskShapley) -> str:
+def samples_words(result: shapley_file.TaskShapley) -> str:
     """`16 samples`."""
     n = result.shared.n_samples
     return "1 sample" if n == 1 else f"{n:,} samples"
 
 
-def settled(result: TaskShapley) -> bool:
+def settled(result: shapley_file.TaskShapley) -> bool:
     """Whether the values are as exact as asked for."""
     return result.shared.largest_error <= LARGEST_ERROR
 
 
-def error_words(result: TaskShapley) -> str:
+def error_words(result: shapley_file.TaskShapley) -> str:
     """How exact the Shapley values are, and whether that is as exact as asked for."""
     share, n = result.shared.largest_error, result.shared.n_orders
     words = f"Their largest standard error, over {n:,} orders, is {share:.1%} of the whole effect"
@@ -163,23 +156,23 @@ class ShapleyBars(OfShapley):
 
     shown: int = SHOWN
 
-    def largest(self, result: TaskShapley) -> tuple[KernelValue, ...]:
+    def largest(self, result: shapley_file.TaskShapley) -> tuple[KernelValue, ...]:
         """Those that are drawn, the largest value first."""
         by_size = sorted(result.shared.values, key=lambda value: -abs(value.shapley))[: max(self.shown, 1)]
         return tuple(sorted(by_size, key=lambda value: -value.shapley))
 
-    def draw(self, source: Source, result: TaskShapley) -> Figure:
+    def draw(self, source: Source, result: shapley_file.TaskShapley) -> Figure:
         """Bars and diamonds."""
         return plots.worth_bars(self.largest(result), numbering_from=source.numbering, width=BARS_PX)
 
-    def line(self, source: Source, result: TaskShapley) -> str:
+    def line(self, source: Source, result: shapley_file.TaskShapley) -> str:
         """n, the whole effect, and how exact the diamonds are."""
         shared, n = result.shared, samples_words(result)
         enough = "of it" if settled(result) else f"of it, MORE than {LARGEST_ERROR:.0%}: NOT settled"
         effect = f"whole effect {score_text(shared.effect)} nats"
         return f"{n}, {effect}; largest error {shared.largest_error:.1%} {enough}."
 
-    def caption(self, source: Source, result: TaskShapley) -> str:
+    def caption(self, source: Source, result: shapley_file.TaskShapley) -> str:
         """What each mark is, n, intervals, and what is left out."""
         shared, drawn = result.shared, len(self.largest(result))
         medians = all(value.necessary_median is not None for value in shared.values)
@@ -199,15 +192,15 @@ class ShapleyBars(OfShapley):
 class NecessitySufficiency(OfShapley):
     """Every kernel by what is gained with it alone and by what is lost without it."""
 
-    def draw(self, source: Source, result: TaskShapley) -> Figure:
+    def draw(self, source: Source, result: shapley_file.TaskShapley) -> Figure:
         """A point a kernel."""
         return plots.worth_scatter(result.shared.values, numbering_from=source.numbering, width=SCATTER_PX)
 
-    def line(self, source: Source, result: TaskShapley) -> str:
+    def line(self, source: Source, result: shapley_file.TaskShapley) -> str:
         """How many there are, and what the line is."""
         return f"All {len(result.shared.values)} kernels and rows; dotted: both are equal."
 
-    def caption(self, source: Source, result: TaskShapley) -> str:
+    def caption(self, source: Source, result: shapley_file.TaskShapley) -> str:
         """The measurement, and how it is read."""
         return (
             f"{self.words_of(result)} All {len(result.shared.values)} kernels and rows of head mixing. On "

@@ -7,18 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mta_viz.analysis.labs import conjunction as testing
-from mta_viz.analysis.labs import sweep_file
+from mta_viz.analysis.labs import four_prompts, sweep_file
 from mta_viz.analysis.labs.cards import Arms, arms_file, read_arms
 from mta_viz.analysis.labs.conjunction import Conjunction, Measure
 from mta_viz.analysis.labs.evaluation import QuestionScore, answers_table, evaluate_questions
-from mta_viz.analysis.labs.four_prompts import (
-    FourPrompts,
-    block_prompts,
-    example,
-    pairs_prompts,
-    words_of,
-    written_prompts,
-)
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep
 from mta_viz.analysis.labs.sweep_file import Axes, ModelResults, by_setting
@@ -189,7 +181,7 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
     of: Literal["model", "twin"] = "model"
     marked: tuple[int, int] | None = None
 
-    def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
+    def samples_of(self, model: HookedMTA) -> tuple[four_prompts.FourPrompts, ...]:
         """The four prompts of every sample. Raises PromptError and ConfigError for what cannot be one."""
         raise NotImplementedError(type(self).__name__)
 
@@ -258,9 +250,9 @@ class BlockConjunction(OfConjunction):
     samples: int = 20
     seed: int = 0
 
-    def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
+    def samples_of(self, model: HookedMTA) -> tuple[four_prompts.FourPrompts, ...]:
         """Sequences of the evaluation stream `seed`."""
-        return block_prompts(BlockTask(self.letters, 2, self.blocks), self.samples, self.seed)
+        return four_prompts.block_prompts(BlockTask(self.letters, 2, self.blocks), self.samples, self.seed)
 
 
 @named("pairs-conjunction")
@@ -276,11 +268,11 @@ class PairsConjunction(OfConjunction):
     samples: int = 20
     seed: int = 0
 
-    def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
+    def samples_of(self, model: HookedMTA) -> tuple[four_prompts.FourPrompts, ...]:
         """Those of the task from number `seed` on."""
         tokenizer = check_vocabulary(model, model.tokenizer)
         task = Pairs(self.names, self.cities, self.length, None).task(model)
-        return pairs_prompts(tokenizer, task, self.samples, self.seed)
+        return four_prompts.pairs_prompts(tokenizer, task, self.samples, self.seed)
 
 
 @named("text-conjunction")
@@ -291,12 +283,12 @@ class TextConjunction(OfConjunction):
     span: str = ""
     lines: str = ""
 
-    def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
+    def samples_of(self, model: HookedMTA) -> tuple[four_prompts.FourPrompts, ...]:
         """A sample a line."""
         if model.tokenizer is None:
             raise PromptError("this checkpoint came without its tokenizer, and a text needs it")
-        text, span, lines = (self.text, self.span, self.lines) if self.text else example(model)
-        return written_prompts(model.tokenizer, text, span, words_of(lines))
+        text, span, lines = (self.text, self.span, self.lines) if self.text else four_prompts.example(model)
+        return four_prompts.written_prompts(model.tokenizer, text, span, four_prompts.words_of(lines))
 
 
 @named("question-answers")

@@ -26,8 +26,6 @@ from mta_viz.plots.compare import kernel_trio, share_lines
 from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 
-LINES_PX, TRIO_PX = 600, 900
-
 
 def side_names(source: Source) -> tuple[str, str]:
     """What A and B are called."""
@@ -112,7 +110,7 @@ class ComparedShares(OfShares):
     def draw(self, source: Source, result: Comparison) -> Figure:
         """Two lines."""
         needle, names = self.needle(result), side_names(source)
-        return share_lines(needle.a, needle.b, names, numbering_from=source.numbering, width=LINES_PX)
+        return share_lines(needle.a, needle.b, names, numbering_from=source.numbering)
 
     def caption(self, source: Source, result: Comparison) -> str:
         """Which line is whose."""
@@ -213,7 +211,7 @@ class ComparedKernel(OfKernels):
             f"B {beside.name_of(source, second)}: {row.shape_b}",
             "A − B",
         )
-        return kernel_trio(a, b, offsets, headings, f"Kernels {WHERE[self.where]}", width=TRIO_PX)
+        return kernel_trio(a, b, offsets, headings, f"Kernels {WHERE[self.where]}")
 
     def caption(self, source: Source, result: Comparison) -> str:
         """How far apart they are."""

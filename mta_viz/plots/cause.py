@@ -22,7 +22,7 @@ from mta_viz.plots.attention.text import Coloring, colored_text
 from mta_viz.plots.parts import BAR_PX, Parts, add_spans_across
 from mta_viz.tokenizers.base import Tokens
 
-_PLOT_PX, _TOP, _LEFT, _RIGHT = 150, 44, 64, 14
+WIDTH, SET_PX, _PLOT_PX, _TOP, _LEFT, _RIGHT = 900, 560, 150, 44, 64, 14
 _COLORS = (theme.RAISED_COLOR, theme.LOWERED_COLOR)
 READABLE = 0.25  # of the scale, up to which cells are light enough for pale numbers
 NOT_TRIED = "token %{text} was not replaced"
@@ -40,18 +40,17 @@ def attribution_bars(
     title: str,
     limit: float,
     spans: Sequence[Span] = (),
-    width: int = 900,
 ) -> go.Figure:
     """A bar a token in nats; none where the value is NaN. The largest six are always labelled.
 
     Clicks: the event's x is the token's position.
     """
-    parts = Parts((width, 0), {"l": _LEFT, "r": _RIGHT, "t": _TOP})
+    parts = Parts((WIDTH, 0), {"l": _LEFT, "r": _RIGHT, "t": _TOP})
     largest = np.argsort(-np.abs(np.nan_to_num(values)), kind="stable")[:6].tolist()
-    ticks = theme.tick_positions(0, len(tokens), width - _LEFT - _RIGHT, largest)
+    ticks = theme.tick_positions(0, len(tokens), WIDTH - _LEFT - _RIGHT, largest)
     labels = [theme.tick_label(place, tokens.pieces[place]) for place in ticks]
     parts.margin["b"] = round(theme.text_px(labels)) + 14 + BAR_PX
-    parts.size = (width, _PLOT_PX + _TOP + parts.margin["b"])
+    parts.size = (WIDTH, _PLOT_PX + _TOP + parts.margin["b"])
     x = np.flatnonzero(~np.isnan(values)).astype(np.int32)
     known = values[x].astype(np.float32)
     hover_text = "token %{x}<br>%{customdata:+.4g} nats"
@@ -79,7 +78,7 @@ def attribution_text(
 ) -> go.Figure:
     """The prompt in lines, each token on the colour of its value in nats; hatched where it is NaN.
 
-    Title, spans and width as of `colored_text`.
+    Title and spans as of `colored_text`.
     """
     coloring = Coloring(theme.DIFFERENCE_SCALE, limit)
     hovers = ("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED)
@@ -141,11 +140,11 @@ def sweep_map(
     return figure
 
 
-def set_beside_random(change: float, random: Sequence[float], *, width: int = 460) -> go.Figure:
+def set_beside_random(change: float, random: Sequence[float]) -> go.Figure:
     """The change by the chosen set as a diamond, by random sets of its size as rings, on one line."""
     finite = [value for value in (change, *random) if np.isfinite(value)]
     limit = round_up(max(map(abs, finite), default=1.0))
-    parts = Parts((width, 130), {"l": 12, "r": 12, "t": 30, "b": 56})
+    parts = Parts((SET_PX, 130), {"l": 12, "r": 12, "t": 30, "b": 56})
     lanes = [0.25 * (at % 5) - 0.5 for at in range(len(random))]  # equal values side by side
     ring = {"symbol": "circle-open", "size": 9, "color": theme.INK}
     diamond = {"symbol": "diamond", "size": 14, "color": theme.NEGATIVE_COLOR}

@@ -19,6 +19,7 @@ from mta_viz.plots.parts import Parts
 from mta_viz.tokenizers.base import Tokens
 
 _MASKED = "not compared: key %{x} is after query %{y}, or a token of them differs in A and B"
+LINES_PX, TRIO_PX = 600, 900
 _LINES = {"l": 58, "r": 70, "t": 34, "b": 44}
 
 
@@ -48,10 +49,9 @@ def share_lines(
     names: tuple[str, str],
     *,
     numbering_from: int = 0,
-    width: int = 460,
 ) -> go.Figure:
     """Each layer's largest share over its heads, a line for A and one for B."""
-    parts = Parts((width, 240), _LINES)
+    parts = Parts((LINES_PX, 240), _LINES)
     a_above = np.nanmax(a[-1]) >= np.nanmax(b[-1])
     sides = ("top right", "bottom right") if a_above else ("bottom right", "top right")
     for letter, name, values, color, dash, side in zip(
@@ -75,13 +75,11 @@ def kernel_trio(
     offsets: Offsets,
     headings: tuple[str, str, str],
     title: str,
-    *,
-    width: int = 900,
 ) -> go.Figure:
     """Kernel A, kernel B and A minus B on one scale, with their offsets; own taps are framed."""
     escaped = [theme.escape(words) for words in headings]
     taps = np.stack([a, b, a - b]).astype(np.float32)
-    mosaic = Mosaic(taps, offsets, own_scale=False, width=width, numbering_from=0, headings=escaped)
+    mosaic = Mosaic(taps, offsets, own_scale=False, width=TRIO_PX, numbering_from=0, headings=escaped)
     return mosaic.figure(theme.escape(title))
 
 

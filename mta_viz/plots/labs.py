@@ -29,7 +29,7 @@ from mta_viz.tasks.intervals import level_text
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 _ROW_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 66, 12, 66, 44
-_LEAST_PX, _LINES_HEIGHT = 130, 320
+CHART_PX, _LEAST_PX, _LINES_HEIGHT = 440, 130, 320
 
 
 def accuracy_map(
@@ -37,15 +37,13 @@ def accuracy_map(
     depths: Sequence[float | int],
     lengths: Sequence[int],
     title: str,
-    *,
-    width: int = 460,
 ) -> go.Figure:
     """Depths down, lengths across, 0 to 1; each cell has its share, 95 % interval and number of samples.
 
     `scores` by (depth in per cent, length in tokens); combinations without samples are hatched.
     """
     height = max(_ROW_PX * len(depths), _LEAST_PX) + _TOP + _BOTTOM
-    parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
+    parts = Parts((CHART_PX, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
     rows_of_scores = [[scores.get((depth, length)) for length in lengths] for depth in depths]
     words = [
         ["" if score is None else score_words(score).replace(" [", "<br>[") for score in row]
@@ -83,14 +81,10 @@ def score_words(score: NeedleScore) -> str:
 
 
 def accuracy_lines(
-    models: Mapping[str, Mapping[int, NeedleScore]],
-    ticks: Sequence[int],
-    title: str,
-    *,
-    width: int = 460,
+    models: Mapping[str, Mapping[int, NeedleScore]], ticks: Sequence[int], title: str
 ) -> go.Figure:
     """A line a model over the numbers `ticks`, bands and bars for its 95 % intervals; at most four models."""
-    parts = Parts((width, _LINES_HEIGHT), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
+    parts = Parts((CHART_PX, _LINES_HEIGHT), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
     for (name, scores), color, dash in zip(models.items(), theme.LINE_COLORS, DASHES, strict=False):
         parts.traces += _band_and_line(name, scores, color, dash)
     parts.layout |= {
@@ -189,7 +183,12 @@ def _hover(score: Score, effects: Effects, test: Conjunction, measure: Measure, 
     return f"{words}<br>p {float(p[place]):.2g}, corrected for all heads and stages"
 
 
-def loss_text(result: TextLosses, shown: range, *, limit: float, width: int = 900) -> go.Figure:
+def loss_text(
+    result: TextLosses,
+    shown: range,
+    *,
+    limit: float,
+) -> go.Figure:
     """The tokens `shown` in monospaced lines on their losses in nats, 0 light to `limit` dark.
 
     Hatched: nothing predicts the token. The hover tells its probability, rank and loss, and which token
@@ -198,7 +197,7 @@ def loss_text(result: TextLosses, shown: range, *, limit: float, width: int = 90
     part = slice(shown.start, shown.stop)
     pieces, ranks = result.tokens.pieces[part], result.ranks[part].tolist()
     losses = result.losses[part].numpy().astype(np.float32)
-    text, parts = text_cells.written(pieces, losses, width)
+    text, parts = text_cells.written(pieces, losses)
     hidden = np.array(ranks)[text.token] == 0
     text_cells.add_cells(parts, text, Coloring(theme.MASS_SCALE, limit, signed=False), hidden)
     names = text_cells.hover_names(text, pieces, shown.start)

@@ -24,17 +24,21 @@ SYMBOLS: dict[Where, str] = {
     "head_pre": "triangle-up",
     "head_post": "diamond",
 }
-LABELLED = 6
+LABELLED, BARS_PX, SCATTER_PX, GRAPH_PX = 6, 490, 420, 600
 _ROW_PX, _TOP, _BOTTOM, _LEFT = 34, 66, 46, 104
 
 
-def worth_bars(values: Sequence[KernelValue], *, numbering_from: int = 0, width: int = 490) -> go.Figure:
+def worth_bars(
+    values: Sequence[KernelValue],
+    *,
+    numbering_from: int = 0,
+) -> go.Figure:
     """Each kernel's two bars and its Shapley value as a diamond between whiskers, nats.
 
     Clicks: the event's customdata is (layer, head).
     """
     height = _ROW_PX * max(len(values), 3) + _TOP + _BOTTOM
-    parts = Parts((width, height), {"l": _LEFT, "r": 16, "t": _TOP, "b": _BOTTOM})
+    parts = Parts((BARS_PX, height), {"l": _LEFT, "r": 16, "t": _TOP, "b": _BOTTOM})
     names = [value.kernel.name(numbering_from) for value in values]
     shared = _shared(values, names)
     parts.traces += [
@@ -90,12 +94,16 @@ def _worth_lines(value: KernelValue, name: str) -> str:
     )
 
 
-def worth_scatter(values: Sequence[KernelValue], *, numbering_from: int = 0, width: int = 440) -> go.Figure:
+def worth_scatter(
+    values: Sequence[KernelValue],
+    *,
+    numbering_from: int = 0,
+) -> go.Figure:
     """Sufficient across, necessary up, a point a kernel; the line is where both are equal.
 
     The largest of both are named. Clicks: the event's customdata is (layer, head).
     """
-    parts = Parts((width, 420), {"l": 62, "r": 16, "t": 92, "b": _BOTTOM})
+    parts = Parts((SCATTER_PX, 420), {"l": 62, "r": 16, "t": 92, "b": _BOTTOM})
     parts.traces += [
         _points([value for value in values if value.kernel.where == where], where, numbering_from)
         for where in SYMBOLS
@@ -157,7 +165,6 @@ def paths_graph(
     *,
     layout: tuple[int, int, int],
     numbering_from: int = 0,
-    width: int = 620,
 ) -> go.Figure:
     """Edges from a kernel's head to what reads it: layers across, heads down, MLPs in the lowest row.
 
@@ -167,7 +174,7 @@ def paths_graph(
     """
     n_layers, n_heads, _ = layout
     height = max(_NODE_PX * (n_heads + 1), _LEAST_PX) + 66 + _BOTTOM
-    parts = Parts((width, height), {"l": 52, "r": 62, "t": 66, "b": _BOTTOM})
+    parts = Parts((GRAPH_PX, height), {"l": 52, "r": 62, "t": 66, "b": _BOTTOM})
     start, name = (paths.kernel.layer, paths.kernel.head), paths.kernel.name(numbering_from)
     largest = max((abs(edge.effect) for edge in edges), default=1.0)
     parts.traces += [

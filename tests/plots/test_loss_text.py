@@ -26,7 +26,7 @@ def told(figure: go.Figure) -> list[str]:
 
 
 def test_colours_are_the_losses_and_the_first_token_has_none():
-    figure = loss_text(FOUND, range(4), limit=6.0, width=600)
+    figure = loss_text(FOUND, range(4), limit=6.0)
     heat = next(trace for trace in figure.data if isinstance(trace, go.Heatmap))
     row = heat.z[0]
     assert np.isnan(row[:5]).all() and row[5] == 0 and set(row[6:11]) == {2.0} and set(row[11:13]) == {9.5}
@@ -34,7 +34,7 @@ def test_colours_are_the_losses_and_the_first_token_has_none():
 
 
 def test_the_hover_tells_probability_rank_and_what_was_likeliest():
-    first, sure, odd, last = told(loss_text(FOUND, range(4), limit=6.0, width=600))
+    first, sure, odd, last = told(loss_text(FOUND, range(4), limit=6.0))
     assert first.endswith("nothing predicts it") and "&lt;BOS&gt;" in first
     assert sure.endswith("probability 1.000 · rank 1<br>loss 0.000 nats")
     assert '2 "&lt;b&gt;&#36;x"' in odd and "probability 0.135 · rank 4" in odd
@@ -44,6 +44,6 @@ def test_the_hover_tells_probability_rank_and_what_was_likeliest():
 
 @pytest.mark.parametrize("shown", [range(2, 4), range(1, 2)])
 def test_a_part_keeps_its_positions(shown):
-    figure = loss_text(FOUND, shown, limit=6.0, width=600)
+    figure = loss_text(FOUND, shown, limit=6.0)
     assert told(figure)[0].startswith(f"{shown.start} ")
     assert figure.layout.yaxis.ticktext[0] == str(shown.start)

@@ -14,7 +14,7 @@ from mta_viz.plots.attention.heads import head_scatter, head_tiles, n_without, s
 from mta_viz.plots.theme import Figure
 
 Head = tuple[int, int]  # layer and head
-MAP_PX, SCATTER_SIZE, TILES_PX = 460, (460, 380), 900
+MAP_PX = 460
 
 
 def scores_key(source: Source, query: int | None, span: Span | None) -> tuple[Hashable, ...]:
@@ -100,9 +100,7 @@ class HeadScatter(OfScores):
     def draw(self, source: Source, result: HeadScores) -> Figure:
         """The points."""
         numbering = source.numbering
-        return head_scatter(
-            result, self.keys, numbering_from=numbering, selected=self.selected, size=SCATTER_SIZE
-        )
+        return head_scatter(result, self.keys, numbering_from=numbering, selected=self.selected)
 
     def caption(self, source: Source, result: HeadScores) -> str:
         """What is not drawn."""
@@ -170,7 +168,6 @@ class HeadTiles(NamedFigure[Thumbnails]):
             own_scale=self.own_scale,
             numbering_from=source.numbering,
             selected=self.selected,
-            width=TILES_PX,
         )
 
     def caption(self, source: Source, result: Thumbnails) -> str:

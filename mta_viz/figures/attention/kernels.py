@@ -19,8 +19,6 @@ from mta_viz.plots.kernels.mosaic import LATER_KEYS
 from mta_viz.plots.parts import side_by_side
 from mta_viz.plots.theme import Figure, head_name, limit_text, score_text
 
-WIDTH = 412
-
 
 @named("operator")
 class KernelOperator(NamedFigure[Operator]):
@@ -36,7 +34,7 @@ class KernelOperator(NamedFigure[Operator]):
 
     def draw(self, source: Source, result: Operator) -> Figure:
         """The weights, as taps are drawn."""
-        return kernel_picture(result.weights, result.offsets, title="Shape on this prompt", width=WIDTH)
+        return kernel_picture(result.weights, result.offsets, title="Shape on this prompt")
 
     def caption(self, source: Source, result: Operator) -> str:
         """The measured sign, and the taps of largest share."""
@@ -76,7 +74,7 @@ class TapGainMap(NamedFigure[TapGains]):
     def draw(self, source: Source, result: TapGains) -> Figure:
         """The gains, as taps are drawn."""
         title = f"What each tap adds to tokens {self.keys[0]} to {self.keys[1] - 1}"
-        return kernel_picture(result.taps, result.offsets, title=title, width=WIDTH)
+        return kernel_picture(result.taps, result.offsets, title=title)
 
     def caption(self, source: Source, result: TapGains) -> str:
         """The whole gain, and how much of it comes from repeated tokens."""

@@ -24,7 +24,6 @@ Scale = Literal["this map", "all stages"]
 WHOLE_UP_TO = 256  # tokens a side: longer maps are drawn in blocks, since more cells take no clicks
 HEADS_TOGETHER = 1024  # tokens: beyond, a pass over a layer takes so long that all of its heads are pooled
 BLOCKS = 192  # a side of these: with the text beside it a browser is sent less than 2 MB
-STRIP_SIZE = (905, 170)
 STATISTICS = (
     "Row sum: sum of a query's row. Negative: sum of max(-x, 0) over sum of |x|, all cells; in rows: how "
     "many rows hold any. Cancelled: 1 - |sum| / sum of |x|. Effective keys: (sum |x|)² / sum x² of a row, "
@@ -273,7 +272,7 @@ class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
     def draw(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Figure:
         """Small multiples."""
         stage = Stage.from_key(self.stage)
-        return stage_strip(result, self._limits(source, result), stage, size=STRIP_SIZE)
+        return stage_strip(result, self._limits(source, result), stage)
 
     def table(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Table:
         """The rows of all stages."""

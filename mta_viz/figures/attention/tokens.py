@@ -19,7 +19,7 @@ from mta_viz.plots.theme import Figure, head_name, score_text, weight_text
 from mta_viz.tables import Table
 
 Side = Literal["from the query", "to the key"]
-WIDE_PX, LENS_PX, NEXT_PX, WHY_PX = 900, 460, 300, 540
+WHY_PX = 540
 CONTRIBUTION = (
     "Value norm: length ||v|| of the key's value vector in this head. Contribution: |weight| x ||v||, the "
     "size of what the key adds to the head's output at the query, in units of v."
@@ -79,7 +79,6 @@ class OfSection(OfHead[cells.CrossSection]):
             numbering_from=source.numbering,
             selected=getattr(self, "key" if result.along == "keys" else "query"),
             spans=self.spans,
-            width=WIDE_PX,
         )
 
     def caption(self, source: Source, result: cells.CrossSection) -> str:
@@ -151,7 +150,6 @@ class AttentionText(OfHead[cells.CrossSection]):
             distribution=distribution,
             numbering_from=source.numbering,
             spans=self.spans,
-            width=WIDE_PX,
         )
 
     def caption(self, source: Source, result: cells.CrossSection) -> str:
@@ -178,7 +176,7 @@ class NextToken(NamedFigure[cells.Predictions]):
 
     def draw(self, source: Source, result: cells.Predictions) -> Figure:
         """Bars."""
-        return pictures.next_tokens(result, width=NEXT_PX)
+        return pictures.next_tokens(result)
 
     def caption(self, source: Source, result: cells.Predictions) -> str:
         """After which token."""
@@ -206,7 +204,7 @@ class Lens(NamedFigure[cells.LogitLens]):
     def draw(self, source: Source, result: cells.LogitLens) -> Figure:
         """A row a layer, or a line a token."""
         make = pictures.lens_tokens if self.shown == "tokens" else pictures.lens_lines
-        return make(result, numbering_from=source.numbering, width=LENS_PX)
+        return make(result, numbering_from=source.numbering)
 
 
 @named("gate")
@@ -240,7 +238,6 @@ class Gate(NamedFigure["Float[Tensor, 'head position']"]):
             layer=self.layer,
             selected=cell,
             numbering_from=source.numbering,
-            width=LENS_PX,
         )
 
     def table(self, source: Source, result: Float[Tensor, "head position"]) -> Table:

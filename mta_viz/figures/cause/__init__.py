@@ -41,7 +41,7 @@ TASKS = {
     "file": "the task of a file",
     "blocks": "block finding",
 }
-MAP_PX, SET_PX, LEAST = 452, 560, 0.1  # the last: a share, the end of the smallest scale
+MAP_PX, LEAST = 452, 0.1  # the last: a share, the end of the smallest scale
 
 
 def grid(config: ModelConfig, values: Mapping[Head, float]) -> Float[np.ndarray, "layer head"]:
@@ -220,4 +220,4 @@ class NeededKernels(Measured[GreedySet]):
 
     def draw(self, source: Source, result: GreedySet) -> Figure:
         """The set's change on a line, those of random sets beside it."""
-        return set_beside_random(result.change, result.random, width=SET_PX)
+        return set_beside_random(result.change, result.random)

@@ -30,7 +30,7 @@ from mta_viz.plots.attention.maps import SMALL, VALUES, attention_map
 from mta_viz.plots.theme import Figure, limit_text
 
 R = TypeVar("R")
-MAP_PX, WIDTH, ROW_PX, AROUND_PX = 452, 900, 16, 190
+MAP_PX, ROW_PX, AROUND_PX = 452, 16, 190
 FEWEST_ROWS = 3  # a single one is drawn as high as these
 CellKind = Literal["responsibility", "softmax", "final"]
 CELL_KINDS = get_args(CellKind)
@@ -95,7 +95,7 @@ class TokenValues(OfAnswer[AttributedPrompt]):
         what = brings if result.of == "tokens" else "log p(answer) loses without it"
         draw = plots.attribution_bars if self.kind == "bars" else plots.attribution_text
         title, limit = f"{result.found.method} · what {what} (nats)", plots.value_limit(values)
-        return draw(values, tokens, title=title, limit=limit, spans=self.outlined(result), width=WIDTH)
+        return draw(values, tokens, title=title, limit=limit, spans=self.outlined(result))
 
     def outlined(self, result: AttributedPrompt) -> tuple[Span, ...]:
         """The spans before the answer."""
@@ -339,7 +339,7 @@ class SourceCells(OfHead):
     def draw(self, source: Source, result: MapOnScale) -> Figure:
         """A strip of rows."""
         look = plots.DIRECT if self.of == "responsibility" else VALUES
-        size = WIDTH, AROUND_PX + ROW_PX * max(result.map.values.shape[0], FEWEST_ROWS)
+        size = plots.WIDTH, AROUND_PX + ROW_PX * max(result.map.values.shape[0], FEWEST_ROWS)
         numbering, limit, tokens = source.numbering, result.limit, result.tokens
         shown, cell = result.map, self.cell
         framed = cell if cell is not None and cell[0] in shown.queries else None

@@ -20,7 +20,6 @@ from mta_viz.plots.theme import Figure, score_text
 from mta_viz.run.tracing import estimate_seconds
 
 SHOWN = 12
-BARS_PX, SCATTER_PX, GRAPH_PX = 490, 420, 600
 EDITS: dict[Edit, str] = {
     "own-tap": "keeps its own tap only: its shape goes, its gain and sign stay",
     "identity": "is set to the identity: its shape goes, and its gain and sign",
@@ -163,7 +162,7 @@ class ShapleyBars(OfShapley):
 
     def draw(self, source: Source, result: shapley_file.TaskShapley) -> Figure:
         """Bars and diamonds."""
-        return plots.worth_bars(self.largest(result), numbering_from=source.numbering, width=BARS_PX)
+        return plots.worth_bars(self.largest(result), numbering_from=source.numbering)
 
     def line(self, source: Source, result: shapley_file.TaskShapley) -> str:
         """n, the whole effect, and how exact the diamonds are."""
@@ -194,7 +193,7 @@ class NecessitySufficiency(OfShapley):
 
     def draw(self, source: Source, result: shapley_file.TaskShapley) -> Figure:
         """A point a kernel."""
-        return plots.worth_scatter(result.shared.values, numbering_from=source.numbering, width=SCATTER_PX)
+        return plots.worth_scatter(result.shared.values, numbering_from=source.numbering)
 
     def line(self, source: Source, result: shapley_file.TaskShapley) -> str:
         """How many there are, and what the line is."""
@@ -246,8 +245,8 @@ class KernelPathsGraph(Measured[KernelPaths]):
         """The strongest."""
         config = source.model.config
         layout = (config.n_layers, config.n_heads, config.n_heads // config.n_kv_heads)
-        edges, look = result.strongest(self.into), {"numbering_from": source.numbering, "width": GRAPH_PX}
-        return plots.paths_graph(result, edges, layout=layout, **look)
+        edges = result.strongest(self.into)
+        return plots.paths_graph(result, edges, layout=layout, numbering_from=source.numbering)
 
     def line(self, source: Source, result: KernelPaths) -> str:
         """Whose change it is, how large, and how much of it what is drawn explains."""

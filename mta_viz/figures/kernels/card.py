@@ -19,7 +19,6 @@ from mta_viz.plots.kernels import card as pictures
 from mta_viz.plots.theme import head_name
 from mta_viz.tables import Table
 
-WIDTH = 412  # with room for numbers in the cells of 11 keys
 SHAPES = (
     *("diagonal", "induction", "anti_diagonal", "priming", "smoothing"),
     *("first_of_run", "last_of_run", "dominant_share"),
@@ -105,7 +104,7 @@ class KernelTaps(_OfKernel[CardKernel]):
 
     def draw(self, source: Source, result: CardKernel) -> go.Figure:
         """Its picture."""
-        return pictures.kernel_picture(result.taps, result.offsets, hide_own=self.hide_own, width=WIDTH)
+        return pictures.kernel_picture(result.taps, result.offsets, hide_own=self.hide_own)
 
 
 @named("kernel-scores")
@@ -135,7 +134,7 @@ class KernelScores(_OfKernel[CardKernel]):
         bars = [
             pictures.ScoreBar(name.replace("_", " "), result.row[name], marks.get(name)) for name in there
         ]
-        return pictures.score_bars(bars, width=WIDTH)
+        return pictures.score_bars(bars)
 
     def table(self, source: Source, result: CardKernel) -> Table:
         """A row a column of the kernel table that means something for this kernel."""
@@ -181,7 +180,7 @@ class KernelProbe(_OfKernel[ProbeResult]):
 
     def draw(self, source: Source, result: ProbeResult) -> go.Figure:
         """Both maps."""
-        return pictures.probe_picture(result, width=WIDTH)
+        return pictures.probe_picture(result)
 
     def caption(self, source: Source, result: ProbeResult) -> str:
         """What was probed, and how it is read."""
@@ -239,7 +238,7 @@ class NearestKernels(_OfKernel[NearKernels]):
         names = [
             f"{' '.join(at)}<br>cosine {near[1]:+.2f}" for at, near in zip(places, result.near, strict=True)
         ]
-        return pictures.neighbour_tiles(result.taps, result.offsets, names, width=WIDTH)
+        return pictures.neighbour_tiles(result.taps, result.offsets, names)
 
 
 @dataclass(frozen=True)
@@ -271,7 +270,7 @@ class KernelFrequencies(_OfKernel[Response]):
 
     def draw(self, source: Source, result: Response) -> go.Figure:
         """A map over both frequencies."""
-        return pictures.frequency_picture(result.frequencies, result.sizes, width=WIDTH)
+        return pictures.frequency_picture(result.frequencies, result.sizes)
 
 
 @named("mixing-row")
@@ -296,7 +295,7 @@ class MixingRow(KernelFigure[kernels.LayerKernelSet]):
             drawn = drawn / length if np.isfinite(length) and length > 0 else drawn
         heads = range(first + source.numbering, first + source.numbering + len(drawn))
         labels = [f"H{head}" + " own" * (at == own) for at, head in enumerate(heads)]
-        return pictures.mixing_row(drawn, labels, own, unit=unit, width=WIDTH)
+        return pictures.mixing_row(drawn, labels, own, unit=unit)
 
     def caption(self, source: Source, result: kernels.LayerKernelSet) -> str:
         """How it is read, and its scale."""

@@ -29,7 +29,6 @@ FOREIGN = (
     f"{HISTORY_FILE} does not hold this model's kernels: it belongs to another checkpoint, or these "
     "weights were trained on. It is not drawn."
 )
-MATRIX_PX = 412
 
 
 @named("layer-kernels")
@@ -75,8 +74,7 @@ class LayerMixing(KernelFigure[kernels.LayerKernelSet]):
 
     def draw(self, source: Source, result: kernels.LayerKernelSet) -> go.Figure:
         """Target heads down, source heads across."""
-        size = (MATRIX_PX, MATRIX_PX)
-        return head_mixing(result, self.where, self.layer, numbering_from=source.numbering, size=size)
+        return head_mixing(result, self.where, self.layer, numbering_from=source.numbering)
 
 
 class NoHistory(MtaVizError):

@@ -30,7 +30,7 @@ Results = Mapping[str, ModelResults]  # of a sweep, by the models' names
 MOST_MODELS = 4  # a chart has lines for
 POOLED = "depths and context lengths (the paper has a panel for each length)"
 ITSELF = "the same model, kernels at identity"
-CHART_PX, MAP_PX, TEXT_PX = 440, 452, 900
+MAP_PX = 452
 PART = 1_500  # tokens of a text drawn at once
 
 
@@ -118,7 +118,7 @@ class SweepLines(OfSweep):
         pooled = "pooled over context lengths" if len(lengths) > 1 else f"{lengths[0]:,} tokens"
         title = pooled if self.of_length is None else f"{self.of_length:,} tokens"
         drawn = {name: scores for name, scores in lines.items() if scores}
-        return plots.accuracy_lines(drawn, counts, title[:1].upper() + title[1:], width=CHART_PX)
+        return plots.accuracy_lines(drawn, counts, title[:1].upper() + title[1:])
 
     def caption(self, source: Source, result: Results) -> str:
         """What is averaged."""
@@ -158,7 +158,7 @@ class SweepMap(OfSweep):
         (_, lengths, depths), n = self.drawn_axes(result), self.of_needles
         which = "all numbers of needles" if n is None else f"{n} needle{'s' if n > 1 else ''}"
         scores = sweep_file.by_depth_and_length(samples, n)
-        return plots.accuracy_map(scores, depths, lengths, f"{name}, {which}", width=CHART_PX)
+        return plots.accuracy_map(scores, depths, lengths, f"{name}, {which}")
 
     def table(self, source: Source, result: Results) -> Table:
         """A row a setting."""
@@ -343,7 +343,7 @@ class LossText(NamedFigure[TextLosses]):
     def draw(self, source: Source, result: TextLosses) -> Figure:
         """Light: expected. Dark: a surprise."""
         places, limit = self.tokens(len(result.tokens)), self.limit(source)
-        return plots.loss_text(result, places, limit=limit, width=TEXT_PX)
+        return plots.loss_text(result, places, limit=limit)
 
     def caption(self, source: Source, result: TextLosses) -> str:
         """How to read it."""

@@ -19,6 +19,7 @@ from mta_viz.plots.parts import Parts
 _GAP = 2
 _MAX_TILE_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 44, 12, 66, 40
 _ROW_PX, _NUMBER_PX, _MAX_COLUMN_PX = 28, 38, 64
+TILES_PX, SCATTER_SIZE = 900, (460, 380)
 _CHARS, NOTHING = 7, 0.005  # of a cell's number; the share of the scale under which it has no colour
 
 
@@ -29,7 +30,6 @@ def head_tiles(
     own_scale: bool = False,
     numbering_from: int = 0,
     selected: tuple[int, int] | None = None,
-    width: int = 940,
 ) -> go.Figure:
     """A tile for each head: its map at one stage, pooled; layers without the stage are hatched.
 
@@ -37,8 +37,8 @@ def head_tiles(
     on its own limit instead. `selected` (layer, head) is framed. A tile is one click target: the
     event's customdata is (layer, head).
     """
-    tiles, drawn = _Tiles(thumbnails, width), thumbnails.maps()
-    parts = Parts((width, tiles.height), tiles.margin)
+    tiles, drawn = _Tiles(thumbnails, TILES_PX), thumbnails.maps()
+    parts = Parts((TILES_PX, tiles.height), tiles.margin)
     limits = [shared_limit([tile]) if own_scale else limit for tile in drawn]
     broken = [tiles.center(tile.layer, tile.head) for tile in drawn if tile.bad.any()]
     every = [(*tiles.origin(layer, head), *tiles.shape) for layer in tiles.layers for head in tiles.heads]
@@ -241,7 +241,6 @@ def head_scatter(
     *,
     numbering_from: int = 0,
     selected: tuple[int, int] | None = None,
-    size: tuple[int, int] = (460, 360),
 ) -> go.Figure:
     """A point for each head at the scores `axes` = keys of (x, y, colour); hovers tell all three.
 
@@ -254,7 +253,7 @@ def head_scatter(
     values = np.stack([scores.values[key].numpy() for key in axes])
     places = np.argwhere(np.isfinite(values[:2]).all(0))
     points = values[:, places[:, 0], places[:, 1]]
-    parts = Parts(size, {"l": 72, "r": 14, "t": 66, "b": 48})
+    parts = Parts(SCATTER_SIZE, {"l": 72, "r": 14, "t": 66, "b": 48})
     names = [theme.head_name(layer, head, numbering_from) for layer, head in places.tolist()]
     chosen = (places == np.array(selected or (-1, -1))).all(1)
     parts.traces += _points(points, (x, y, color), places, names, chosen)

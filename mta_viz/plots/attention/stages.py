@@ -24,22 +24,19 @@ ABSENT = {
     Stage.MIX: "no head mixing<br>before the softmax",
     Stage.SOFTMAX_KQ: "no 2nd conv<br>in this layer",
 }
+STRIP_SIZE = (905, 170)
 _STRIP_TOP, _GAP, _ABSENT_WIDTH = 36, 0.012, 0.4
 
 
 def stage_strip(
-    maps: Mapping[Stage, AttentionMap],
-    limits: Mapping[Stage, float],
-    selected: Stage,
-    *,
-    size: tuple[int, int] = (940, 170),
+    maps: Mapping[Stage, AttentionMap], limits: Mapping[Stage, float], selected: Stage
 ) -> go.Figure:
     """Small multiples of a head's stages; `limits` has the end of the colours of each.
 
     Every thumbnail is one click target: the event's customdata is the stage's key (`kq`, ...).
     Thumbnails are pooled to at most 128 cells a side.
     """
-    parts, slots = Parts(size, {"l": 4, "r": 4, "t": _STRIP_TOP, "b": 4}), _slots(maps)
+    parts, slots = Parts(STRIP_SIZE, {"l": 4, "r": 4, "t": _STRIP_TOP, "b": 4}), _slots(maps)
     for index, (stage, domain) in enumerate(slots.items(), start=1):
         suffix, heading = "" if index == 1 else str(index), f"<b>{theme.escape(stage.value.short)}</b>"
         on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
@@ -108,7 +105,7 @@ def _number(attention: AttentionMap) -> str:
 
 
 MAX_BARS = 512  # more are drawn as one outline: thousands of bars freeze a browser
-_ROW_PX, _GAP_PX, _TOP, _RIGHT, _LEFT = 62, 22, 44, 14, 64
+WIDE_PX, _ROW_PX, _GAP_PX, _TOP, _RIGHT, _LEFT = 900, 62, 22, 44, 14, 64
 
 
 Ends = tuple[float, float]  # of an axis
@@ -138,7 +135,6 @@ def section_bars(
     numbering_from: int = 0,
     selected: int | None = None,
     spans: Sequence[Span] = (),
-    width: int = 940,
 ) -> go.Figure:
     """A row of bars for each stage over one shared token axis, red above 0 and blue below.
 
@@ -148,13 +144,13 @@ def section_bars(
     """
     stages = list(section.values)
     start, stop = section.start, section.stop
-    parts = Parts((width, 0), {"l": _LEFT, "r": _RIGHT, "t": _TOP})
+    parts = Parts((WIDE_PX, 0), {"l": _LEFT, "r": _RIGHT, "t": _TOP})
     always = [section.position, *([] if selected is None else [selected])]
-    ticks = theme.tick_positions(start, stop, width - _LEFT - _RIGHT, always)
+    ticks = theme.tick_positions(start, stop, WIDE_PX - _LEFT - _RIGHT, always)
     labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
     parts.margin["b"] = round(theme.text_px(labels)) + 34 + BAR_PX
     plot_px = len(stages) * (_ROW_PX + _GAP_PX)
-    parts.size = (width, plot_px + _TOP + parts.margin["b"])
+    parts.size = (WIDE_PX, plot_px + _TOP + parts.margin["b"])
     for index, stage in enumerate(stages):
         _add_stage(parts, section, stage, ends[stage], index)
     last = f"y{len(stages)}" if len(stages) > 1 else "y"

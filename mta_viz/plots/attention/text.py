@@ -67,7 +67,7 @@ def _clusters(piece: str) -> Iterator[str]:
 # Fonts whose letters are all 0.6 of their size wide: a whole line is one string, and must fit its cells.
 FONT = "DejaVu Sans Mono, Menlo, Liberation Mono, Courier New, monospace"
 FONT_PX, CHAR_PX, LINE_PX = 13, 13 * 0.602, 22
-LEFT, RIGHT, TOP, BOTTOM = 44, 10, 66, 10
+TEXT_PX, LEFT, RIGHT, TOP, BOTTOM = 900, 44, 10, 66, 10
 MAX_NAMED = 20_000  # letters: beyond them hovers give positions only, the figure stays under 2 MB
 _BRACKET = ((-0.3, 0.18), (-0.3, 0.3), (0.3, 0.3), (0.3, 0.18))
 _UNDERLINED_FROM = 0.02  # of the limit: below it the colour of a negative weight is not seen either
@@ -82,9 +82,11 @@ class Coloring:
     signed: bool = True
 
 
-def written(pieces: Sequence[str], values: Float[np.ndarray, " token"], width: int) -> tuple["Text", Parts]:
+def written(
+    pieces: Sequence[str], values: Float[np.ndarray, " token"], width: int = TEXT_PX
+) -> tuple["Text", Parts]:
     """The labels laid out in monospaced lines `width` pixels wide in all, and the figure's frame for them."""
-    columns = max(int((width - LEFT - RIGHT) / CHAR_PX), 8)
+    columns = int((width - LEFT - RIGHT) / CHAR_PX)
     text = Text(lay_out(pieces, columns), values, columns)
     spare = width - LEFT - round(columns * CHAR_PX)
     size = (width, LINE_PX * text.n_lines + TOP + BOTTOM)
@@ -262,7 +264,7 @@ def colored_text(
     boxed: int | None = None,
     frame: str = theme.FRAME,
     spans: Sequence[Span] = (),
-    width: int = 760,
+    width: int = TEXT_PX,
 ) -> go.Figure:
     """Text in monospaced lines, each token on the colour of its value; hatched where it is not `there`.
 
@@ -296,7 +298,7 @@ def token_text(
     distribution: bool = False,
     numbering_from: int = 0,
     spans: Sequence[Span] = (),
-    width: int = 760,
+    width: int = TEXT_PX,
 ) -> go.Figure:
     """The prompt in monospaced lines, each token on the colour of its value at `stage`.
 

@@ -244,16 +244,16 @@ def product_bars(scored: Scored, tokens: Tokens, *, width: int = 556) -> go.Figu
     return parts.figure(words, "dimension of both vectors", f"q × k / √{scored.d_head}")
 
 
-_NEXT_TOP = 8
+_NEXT_TOP, NEXT_PX, LENS_PX = 8, 300, 460
 
 
-def next_tokens(predictions: Sequence[Prediction], *, width: int = 460) -> go.Figure:
+def next_tokens(predictions: Sequence[Prediction]) -> go.Figure:
     """One bar a token, most probable on top, probability from 0 to 1 printed beside it.
 
     Bars lie at ranks, not at tokens: two tokens may read the same.
     """
     labels = [theme.escape(theme.cut(token.piece, 16)) for token in predictions]
-    size = (width, _ROW_PX * max(len(predictions), 1) + _NEXT_TOP + _BOTTOM)
+    size = (NEXT_PX, _ROW_PX * max(len(predictions), 1) + _NEXT_TOP + _BOTTOM)
     parts = Parts(size, {"l": round(theme.text_px(labels)) + 16, "r": 12, "t": _NEXT_TOP, "b": _BOTTOM})
     shares = [probability_text(token.probability) for token in predictions]
     hovers = [
@@ -279,11 +279,15 @@ def depth_names(lens: LogitLens, numbering_from: int = 0) -> list[str]:
     return ["embed", *(f"L{layer + numbering_from}" for layer in range(len(lens.top) - 1))]
 
 
-def lens_lines(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -> go.Figure:
+def lens_lines(
+    lens: LogitLens,
+    *,
+    numbering_from: int = 0,
+) -> go.Figure:
     """One line for each chosen token's probability over the depths; the last point is the model's own."""
     names = [theme.escape(theme.cut(piece, 16)) for piece in lens.pieces]
     right = round(theme.text_px(names)) + 60
-    parts = Parts((width, 300), {"l": _LENS_LEFT, "r": right, "t": _LENS_TOP, "b": _LENS_BOTTOM})
+    parts = Parts((LENS_PX, 300), {"l": _LENS_LEFT, "r": right, "t": _LENS_TOP, "b": _LENS_BOTTOM})
     parts.traces += [_line(lens, column, name) for column, name in enumerate(names)]
     depths = depth_names(lens, numbering_from)
     parts.layout |= {
@@ -315,7 +319,11 @@ def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
     )
 
 
-def lens_tokens(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -> go.Figure:
+def lens_tokens(
+    lens: LogitLens,
+    *,
+    numbering_from: int = 0,
+) -> go.Figure:
     """The most probable tokens of every depth: a row for each depth, the probability as colour."""
     z = np.array([[token.probability for token in row] for row in lens.top], np.float32)
     hovers = [
@@ -326,7 +334,7 @@ def lens_tokens(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -
         ]
         for row in lens.top
     ]
-    parts = Parts((width, 24 * len(z) + 100), {"l": _LENS_LEFT, "r": 12, "t": 60, "b": 40})
+    parts = Parts((LENS_PX, 24 * len(z) + 100), {"l": _LENS_LEFT, "r": 12, "t": 60, "b": 40})
     colored = cells.grid(
         z,
         1.0,
@@ -357,7 +365,6 @@ def gate_map(
     layer: int,
     selected: tuple[int, int] | None = None,
     numbering_from: int = 0,
-    width: int = 460,
 ) -> go.Figure:
     """Heads down, positions across, colour the gate from 0 to 1.
 
@@ -365,7 +372,7 @@ def gate_map(
     """
     n_heads, n_tokens = gate.shape
     margin = {"l": _GATE_LEFT, "r": _GATE_RIGHT, "t": _GATE_TOP, "b": _GATE_BOTTOM}
-    parts = Parts((width, _GATE_ROW_PX * n_heads + _GATE_TOP + _GATE_BOTTOM), margin)
+    parts = Parts((LENS_PX, _GATE_ROW_PX * n_heads + _GATE_TOP + _GATE_BOTTOM), margin)
     heads = [f"H{head + numbering_from}" for head in range(n_heads)]
     names = [theme.hover_label(position, piece) for position, piece in enumerate(tokens.pieces)]
     colored = cells.grid(
@@ -379,7 +386,7 @@ def gate_map(
     )
     rows, columns = np.nonzero(~np.isfinite(gate))
     parts.traces += [colored, *cells.crosses(columns, rows, 6.0)]
-    ticks = theme.tick_positions(0, n_tokens, width - _GATE_LEFT - _GATE_RIGHT)
+    ticks = theme.tick_positions(0, n_tokens, LENS_PX - _GATE_LEFT - _GATE_RIGHT)
     labels = theme.ticks({p: theme.tick_label(p, tokens.pieces[p]) for p in ticks})
     parts.layout |= {
         "xaxis": theme.axis(range=(-0.5, n_tokens - 0.5), tickangle=-90, **labels),

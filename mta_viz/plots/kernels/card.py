@@ -19,6 +19,7 @@ from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels import mosaic
 from mta_viz.plots.parts import Parts, lying_bars
 
+WIDTH = 412  # with room for numbers in the cells of 11 keys
 NUMBER_CELL_PX = 26
 _LEFT, _RIGHT, _TOP, _BOTTOM, _SUMS, _GAP = 64, 8, 62, 44, 44, 6
 _MIN_CELL_PX, _MAX_CELL_PX = 12.0, 40.0
@@ -42,7 +43,7 @@ def kernel_picture(
     *,
     hide_own: bool = False,
     title: str | None = None,
-    width: int = 440,
+    width: int = WIDTH,
 ) -> go.Figure:
     """The taps with numbers where they fit, sums over queries on top and over keys at the right.
 
@@ -162,10 +163,10 @@ def _axes(
     }
 
 
-def score_bars(bars: Sequence[ScoreBar], *, width: int = 440) -> go.Figure:
+def score_bars(bars: Sequence[ScoreBar]) -> go.Figure:
     """Shape scores from -1 to 1, a tick at the size that Gaussian kernels seldom reach."""
     labels = [bar.label for bar in bars]
-    size = (width, _BAR_PX * len(bars) + 74)
+    size = (WIDTH, _BAR_PX * len(bars) + 74)
     parts = Parts(size, {"l": round(theme.text_px(labels)) + 14, "r": 46, "t": 30, "b": 44})
     values, places = [bar.value for bar in bars], list(range(len(bars)))
     hovers = [
@@ -188,13 +189,10 @@ def score_bars(bars: Sequence[ScoreBar], *, width: int = 440) -> go.Figure:
 
 
 def frequency_picture(
-    frequencies: Float[np.ndarray, " frequency"],
-    response: Float[np.ndarray, "query_frequency key_frequency"],
-    *,
-    width: int = 440,
+    frequencies: Float[np.ndarray, " frequency"], response: Float[np.ndarray, "query_frequency key_frequency"]
 ) -> go.Figure:
     """The size of a kernel's answer to waves over queries (down) and keys (across)."""
-    parts = Parts((width, width - 40), {"l": 56, "r": 12, "t": 56, "b": 44})
+    parts = Parts((WIDTH, WIDTH - 40), {"l": 56, "r": 12, "t": 56, "b": 44})
     limit = round_up(float(response.max()))
     colored = cells.grid(
         response,
@@ -214,16 +212,16 @@ def frequency_picture(
 _PROBE_LEFT, _PROBE_RIGHT, _PROBE_TOP, _PROBE_BOTTOM, _PROBE_GAP = 46, 8, 36, 40, 30
 
 
-def probe_picture(result: ProbeResult, *, width: int = 900) -> go.Figure:
+def probe_picture(result: ProbeResult) -> go.Figure:
     """Synthetic scores, and what the kernel makes of them; the cells the number is read off are framed."""
     # The keys at which something is to be seen, and one more at either side.
     seen = np.flatnonzero((result.before != 0).any(0) | (result.after != 0).any(0))
     shown = slice(max(int(seen[0]) - 1, 0), int(seen[-1]) + 2)
     rows, columns = len(result.before), shown.stop - shown.start
-    plot_px = width - _PROBE_LEFT - _PROBE_RIGHT
+    plot_px = WIDTH - _PROBE_LEFT - _PROBE_RIGHT
     cell = (plot_px - _PROBE_GAP) / 2 / columns
     height = round(max(rows * cell, 90)) + _PROBE_TOP + _PROBE_BOTTOM
-    parts = Parts((width, height), {"l": _PROBE_LEFT, "r": _PROBE_RIGHT, "t": _PROBE_TOP, "b": _PROBE_BOTTOM})
+    parts = Parts((WIDTH, height), {"l": _PROBE_LEFT, "r": _PROBE_RIGHT, "t": _PROBE_TOP, "b": _PROBE_BOTTOM})
     half = (plot_px - _PROBE_GAP) / 2 / plot_px
     for suffix, values, name, left in (
         ("", result.before, "<b>before</b>: the probe's scores", 0.0),
@@ -247,10 +245,10 @@ def probe_picture(result: ProbeResult, *, width: int = 900) -> go.Figure:
 
 
 def neighbour_tiles(
-    taps: Float[np.ndarray, "kernel c_q c_k"], offsets: Offsets, headings: Sequence[str], *, width: int = 900
+    taps: Float[np.ndarray, "kernel c_q c_k"], offsets: Offsets, headings: Sequence[str]
 ) -> go.Figure:
     """A few kernels side by side, each on its own scale."""
-    look: dict[str, Any] = {"width": width, "numbering_from": 0, "headings": headings}
+    look: dict[str, Any] = {"width": WIDTH, "numbering_from": 0, "headings": headings}
     tiles = mosaic.Mosaic(taps, offsets, own_scale=True, **look)
     return tiles.figure("Nearest kernels by cosine, own taps left out")
 
@@ -261,10 +259,9 @@ def mixing_row(
     own: int,
     *,
     unit: str = "weight",
-    width: int = 440,
 ) -> go.Figure:
     """What a target head takes from each source head of its group; the own head's bar is framed."""
-    size = (width, _BAR_PX * len(weights) + 74)
+    size = (WIDTH, _BAR_PX * len(weights) + 74)
     parts = Parts(size, {"l": round(theme.text_px(labels)) + 20, "r": 10, "t": 30, "b": 44})
     finite = np.where(np.isfinite(weights), weights, 0.0)
     fractions = [

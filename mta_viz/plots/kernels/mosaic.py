@@ -21,7 +21,7 @@ from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Parts
 
 Scale = Literal["shared", "own"]
-_GAP = 2
+_GAP, GRID_PX = 2, 940
 LATER_KEYS = "Later keys count only where they are not after their query."
 DOTTED = {"color": theme.INK, "width": 1, "dash": "dot"}
 
@@ -230,7 +230,6 @@ def kernel_grid(
     scale: Scale = "shared",
     layer: int,
     numbering_from: int = 0,
-    width: int = 940,
     limit: float | None = None,
 ) -> go.Figure:
     """All heads' kernels of one place, one tile a head, axes in offsets; own taps are framed.
@@ -239,7 +238,7 @@ def kernel_grid(
     each head (`own`, printed over the tile), or is the `limit` given.
     """
     taps, offsets = kernels.taps(where)
-    look: dict[str, Any] = {"width": width, "numbering_from": numbering_from, "limit": limit}
+    look: dict[str, Any] = {"width": GRID_PX, "numbering_from": numbering_from, "limit": limit}
     mosaic = Mosaic(taps.numpy(), offsets, own_scale=scale == "own", **look)
     size = f"{mosaic.c_q} x {mosaic.c_k}"
     return mosaic.figure(f"L{layer + numbering_from} key-query kernels {WHERE[where]} ({size})")

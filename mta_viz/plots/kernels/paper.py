@@ -32,6 +32,7 @@ _PRINT = Room(
 _TITLE_PX, _AXIS_PX, _BAR_TOP, _SHORTEST_BAR_PX = 11, 10, 46, 130
 _MIX_CELL_PX, _MIX_WORDS_PX = (8.0, 24.0), 18
 _MAX_SIDE_PX = 480
+MATRIX_SIZE = (412, 412)
 _NUMBER_PX = 30  # of a cell that has room for its number
 _MATRIX_LEFT, _MATRIX_RIGHT, _MATRIX_TOP, _MATRIX_BOTTOM = 64, 14, 64, 50
 
@@ -258,7 +259,6 @@ def head_mixing(
     layer: int,
     *,
     numbering_from: int = 0,
-    size: tuple[int, int] = (460, 460),
 ) -> go.Figure:
     """The mixing matrix: rows are target heads, columns source heads; groups are blocks.
 
@@ -266,8 +266,8 @@ def head_mixing(
     """
     mixing = kernels.mixing(where)
     weights, n_groups = full_matrix(mixing.numpy()), mixing.shape[0]
-    parts = Parts(size, {"l": _MATRIX_LEFT, "r": _MATRIX_RIGHT, "t": _MATRIX_TOP, "b": _MATRIX_BOTTOM})
-    cell_px = (size[0] - _MATRIX_LEFT - _MATRIX_RIGHT) / len(weights)
+    parts = Parts(MATRIX_SIZE, {"l": _MATRIX_LEFT, "r": _MATRIX_RIGHT, "t": _MATRIX_TOP, "b": _MATRIX_BOTTOM})
+    cell_px = (MATRIX_SIZE[0] - _MATRIX_LEFT - _MATRIX_RIGHT) / len(weights)
     parts.traces.append(_weights(weights, numbering_from, numbers=cell_px >= _NUMBER_PX))
     _add_groups(parts, weights, n_groups)
     names = [f"H{head + numbering_from}" for head in range(len(weights))]

@@ -24,6 +24,7 @@ from mta_viz.figures.kernels.atlas import MEANING
 from mta_viz.figures.kernels.card import CardKernel, KernelProbe
 from mta_viz.figures.kernels.gallery import effects_without, kernel_rows, measured_effects, model_layers
 from mta_viz.figures.kernels.layer import LayerMixing
+from mta_viz.plots.kernels.card import WIDTH
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import PAGES, Page
@@ -32,7 +33,6 @@ from mta_viz.ui.shell.show import draw, show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, plain
 
-WIDTH = figures.WIDTH
 HIDE_OWN, FREQUENCIES = Setting("hide_own_tap", False), Setting("card_frequency", False)
 ACTS = "Acts like it: no probe is needed, the weights below are what each head's map is multiplied by."
 MIXING_SCORES = {

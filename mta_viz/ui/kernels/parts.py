@@ -21,10 +21,10 @@ from mta_viz.figures.attention.kernels import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause import TASKS
 from mta_viz.figures.cause.worth import EDITS
-from mta_viz.figures.kernels.card import WIDTH as CARD_WIDTH
 from mta_viz.figures.kernels.card import CardKernel, kernel_at_matches
 from mta_viz.figures.kernels.gallery import KernelEffects, measured_effects
 from mta_viz.model.plans import Edit
+from mta_viz.plots.kernels.card import WIDTH as CARD_WIDTH
 from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.theme import weight_text
 from mta_viz.printed import probability_text

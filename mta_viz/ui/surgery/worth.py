@@ -19,6 +19,7 @@ from mta_viz.analysis.kernels.kernels import MIXING, SHORT, Where
 from mta_viz.figures.cause import worth as figures
 from mta_viz.model.plans import PLACES, Edit
 from mta_viz.plots.theme import score_text, weight_text
+from mta_viz.plots.worth import BARS_PX, GRAPH_PX, SCATTER_PX
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.ui.kernels.parts import effects_command, worth_of
 from mta_viz.ui.shell import state
@@ -114,7 +115,7 @@ def _draw_values(page: Page, parameters: dict[str, Any], result: TaskShapley) ->
     name = key_of(page.key, tuple(sorted(parameters.items(), key=str)))
     bars, scatter = figures.ShapleyBars(**parameters), figures.NecessitySufficiency(**parameters)
     with st.container(horizontal=True, gap="small", vertical_alignment="top"):
-        for spec, width in ((bars, figures.BARS_PX), (scatter, figures.SCATTER_PX)):
+        for spec, width in ((bars, BARS_PX), (scatter, SCATTER_PX)):
             with st.container(width=width):
                 show(source_of(page), spec, on_head, result=result, widget=f"{spec.name}.{name}")
     _draw_sets(page, result)
@@ -203,7 +204,7 @@ def _no_kernel(page: Page) -> str:
 
 def _draw_result(page: Page, spec: figures.KernelPathsGraph, result: KernelPaths) -> None:
     with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
-        with st.container(width=figures.GRAPH_PX):
+        with st.container(width=GRAPH_PX):
             show(source_of(page), spec, _on_reader, result=result, widget=f"paths.{key_of(page.key, spec)}")
         with st.container(width=330):
             st.markdown(

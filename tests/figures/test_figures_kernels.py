@@ -457,7 +457,7 @@ def test_a_map_opens_at_the_question_the_asked_needle_and_the_strongest_head(tin
     [
         ("Nothing is asked.", {}, "asks for no needle"),
         (NEEDLE, {"layer": 1}, "go together"),
-        (NEEDLE, {"layer": 1, "head": 9}, "heads 0 to 3"),
+        (NEEDLE, {"layer": 1, "head": 9}, "head 9 does not exist; expected 0 to 3"),
         (NEEDLE, {"layer": 0, "head": 0}, "layers that have: 1, 3"),
         (NEEDLE, {"rows": (1, 4), "keys": (10, 14)}, "comes after every query"),
         (NEEDLE, {"rows": (1, 4000)}, "the prompt has"),

@@ -73,14 +73,12 @@ def test_special_tokens_and_no_tokenizer_are_no_white_space():
     assert carrying(None, 0, (1, 2)) == 0
 
 
-def test_the_effect_on_this_prompt_is_of_the_token_after_the_space():
+def test_the_effect_on_this_prompt_is_of_the_same_answer():
     trace = run("s ", " 7", "7.")
-    effect = kernel_effect(trace, KernelId(0, 1, "pre")).answer
-    tokenizer = trace.model.tokenizer
-    assert tokenizer.decode((effect.token,)) == "7" and tokenizer.decode(effect.after) == " "
-    assert effect.change == pytest.approx(0, abs=1e-6)  # attention adds nothing here
-    whole = mta_viz.capture(trace.model, "It is ").logits(slice(-1, None))[0].log_softmax(-1)
-    assert effect.log_probability == pytest.approx(float(whole[effect.token]), abs=1e-6)
+    effect = kernel_effect(trace, KernelId(0, 1, "pre"))
+    assert effect.answer == answer_after(trace) and effect.answer.text == " 7"
+    change = effect.without.log_probability - effect.standing.log_probability
+    assert change == pytest.approx(0, abs=1e-6)  # attention adds nothing here
 
 
 def test_a_logit_explained_is_that_of_the_token_after_the_space():

@@ -66,21 +66,21 @@ def test_mass_and_span_gain_compare_with_the_edited_model_on_the_same_input(trac
 
 @pytest.mark.parametrize("kernel", [PRE, KernelId(0, 0, "head_post")])
 def test_the_answer_is_that_of_a_whole_run_of_the_edited_model(trace: Trace, kernel: KernelId):
-    effect = kernel_effect(trace, kernel).answer
+    effect = kernel_effect(trace, kernel)
+    own = trace.logits()[-1].log_softmax(-1)
     run = capture(edited(trace.model, (without(kernel),)), trace.tokens).logits()[-1].log_softmax(-1)
-    assert effect.token == int(trace.logits()[-1].argmax())
-    assert effect.without == pytest.approx(float(run[effect.token]), abs=1e-5)
-    assert effect.change == pytest.approx(
-        float(run[effect.token] - trace.logits()[-1].log_softmax(-1)[effect.token]), abs=1e-5
-    )
-    assert effect.token_without == int(run.argmax())
-    assert abs(effect.change) > 1e-4
+    assert effect.answer.ids == (token := int(own.argmax()),)
+    assert effect.standing.log_probability == pytest.approx(float(own[token]), abs=1e-5)
+    assert effect.without.log_probability == pytest.approx(float(run[token]), abs=1e-5)
+    assert effect.without.rank == 1 + int((run > run[token]).sum())
+    assert abs(effect.without.log_probability - effect.standing.log_probability) > 1e-4
 
 
 def test_an_identity_kernel_does_nothing(trace: Trace):
     plain = capture(edited(trace.model, (KernelToIdentity(0, 1, "pre"),)), trace.tokens)
     effect = kernel_effect(plain, PRE, Span("three", "A", 2, 4))
-    assert (effect.change.size, effect.mass_moved, effect.gain.gain, effect.answer.change) == (0, 0, 0, 0)
+    assert (effect.change.size, effect.mass_moved, effect.gain.gain) == (0, 0, 0)
+    assert effect.standing == effect.without
 
 
 def test_what_is_not_there_is_refused(trace: Trace):

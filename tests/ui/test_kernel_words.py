@@ -141,10 +141,10 @@ def test_a_long_measurement_waits_for_its_button(open_app, monkeypatch):
     monkeypatch.setattr(matters, "ASK_FROM", 0.0)
     app = open_app("tiny-mta", "Hello, waiting", "pages/kernels.py", layer=1, head=2, place="pre")
     fine(app)
-    assert "The next token" not in said(app)
+    assert "The answer “" not in said(app)
     app.button(key="kernel-effect").click().run()
     fine(app)
-    assert 'The next token "' in said(app) and "final attention lies on other keys" in said(app)
+    assert "The answer “" in said(app) and "final attention lies on other keys" in said(app)
 
 
 def test_the_kernel_at_its_own_tap_is_said_to_be_so():

@@ -59,7 +59,7 @@ def test_an_address_opens_a_card_whose_buttons_go_on(open_app):
     assert "tiny-mta · L3 H2 · after the softmax" in said(app)
     assert [len(chart["layout"].get("shapes", [])) for chart in charts(app)[:2]] == [2, 0]
     assert len(charts(app)) == 6  # atlas, head mixing, taps, probe, scores, nearest kernels
-    assert 'The next token "' in said(app)  # measured at once on a short prompt
+    assert "The answer “" in said(app)  # measured at once on a short prompt
     app.toggle(key="widget.hide_own_tap").set_value(True)
     app.toggle(key="widget.card_frequency").set_value(True)
     app.selectbox(key="card.probe.3.2.post").set_value("run of keys").run()

@@ -1,4 +1,4 @@
-"""What one kernel does on this prompt: to its head's maps, to the needle, to the next token; and to whom.
+"""What one kernel does on this prompt: to its head's maps, to the needle, to the answer; and to whom.
 
 Everything is a comparison with the same model without the kernel, which `model.editing` makes; effects
 measured on a task are `effects`'. Paths to the answer are patched (Wang et al. 2022; Goldowsky-Dill et al.
@@ -16,15 +16,14 @@ from torch import Tensor
 
 from mta_viz.analysis.attention.changes import EMPTY_ROW, Change, head_statistics
 from mta_viz.analysis.attention.spans import Span, check_span, share_and_mass
-from mta_viz.analysis.cause.answers import Answer, AnswerMeter, past_white_space
+from mta_viz.analysis.cause.answers import Answer, AnswerMeter, Standing, answer_after
 from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.config import ModelConfig
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import Edit
 from mta_viz.model.stages import Stage
-from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.scoring import attention_output, last_logits, moved_inputs, with_added
+from mta_viz.run.scoring import attention_output, moved_inputs, with_added
 from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tables import Table
 
@@ -48,33 +47,13 @@ class SpanGain:
 
 
 @dataclass(frozen=True)
-class AnswerEffect:
-    """The model's own most probable next token at the last position, and what it becomes.
-
-    Where that is white space, the token after it: `after` are the ids of the white space, read first.
-    `log_probability` and `without` are the token's, in nats, by the model and with the kernel at identity,
-    run through all layers above. `token_without`: the most probable token then.
-    """
-
-    token: int
-    log_probability: float
-    without: float
-    token_without: int
-    after: tuple[int, ...] = ()
-
-    @property
-    def change(self) -> float:
-        """What setting the kernel to identity adds to the token's log-probability."""
-        return self.without - self.log_probability
-
-
-@dataclass(frozen=True)
 class KernelEffect:
     """One kernel on one prompt. `change`: its own step on its head's map (see `Change`).
 
     `mass_moved` 0..1: the mean over queries of half the sum of |w - w'|, w and w' the head's final
     weights with the kernel and with it at identity, the layer's input the same, each row divided by
-    its sum of sizes; NaN without rows. `rows_left_out`: rows where either sum is below 1e-8.
+    its sum of sizes; NaN without rows. `rows_left_out`: rows where either sum is below 1e-8. `standing`: how
+    the prompt's answer stands, `without` with the kernel at identity, run through all layers above.
     """
 
     kernel: KernelId
@@ -82,7 +61,9 @@ class KernelEffect:
     mass_moved: float
     rows_left_out: int
     gain: SpanGain | None
-    answer: AnswerEffect
+    answer: Answer
+    standing: Standing
+    without: Standing
 
 
 def kernel_effect(
@@ -96,13 +77,13 @@ def kernel_effect(
     query = len(trace.tokens) - 1 if query is None else query
     if span is not None:
         check_span(span, query)
-    model = edited(trace.model, (without(kernel),))
-    other = replace(trace, model=model)  # the same layer inputs, so only this layer differs
+    plan, meter = (without(kernel),), AnswerMeter(trace, answer_after(trace))
+    other = replace(trace, model=edited(trace.model, plan))  # with the same input of this layer
     changes = head_statistics(trace, kernel.layer, kernel.head).changes
     change = next(change for change in changes if change.after is MADE_BY[kernel.where])
     gain = None if span is None else _span_gain(trace, other, kernel, span, query)
-    answer = _answer_effect(past_white_space(trace), model, kernel.layer, len(trace.tokens))
-    return KernelEffect(kernel, change, *_mass_moved(trace, other, kernel), gain, answer)
+    answers = meter.answer, meter.standing(), meter.standing(plan)
+    return KernelEffect(kernel, change, *_mass_moved(trace, other, kernel), gain, *answers)
 
 
 def moved_mass(
@@ -131,14 +112,6 @@ def _span_gain(trace: Trace, other: Trace, kernel: KernelId, span: Span, query: 
         share, _ = share_and_mass(row[:, : query + 1], span)
         shares.append(float(share))
     return SpanGain(span, query, *shares)
-
-
-def _answer_effect(trace: Trace, other: HookedMTA, layer: int, n_prompt: int) -> AnswerEffect:
-    original = trace.logits(slice(-1, None))[0].log_softmax(-1)
-    resid = trace.residuals[layer][None].to(other.dtype)
-    changed = last_logits(other, resid, layer, 1)[0, 0].log_softmax(-1)
-    token, after = int(original.argmax()), trace.tokens.ids[n_prompt:]
-    return AnswerEffect(token, float(original[token]), float(changed[token]), int(changed.argmax()), after)
 
 
 Part = Literal["queries", "keys", "values", "scores", "mlp", "logits"]

@@ -31,7 +31,6 @@ from mta_viz.printed import probability_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import level_text
-from mta_viz.tokenizers.base import unnamed
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.kernels.inserting import draw_inserting
 from mta_viz.ui.shell import state
@@ -307,18 +306,13 @@ def _prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> li
             f"Of the last token's attention, {span.words} gets {weight_text(effect.gain.with_kernel)} "
             f"with it and {weight_text(effect.gain.without)} without: {moved}."
         )
-    return [*sentences, _answer_sentence(effect, page)]
+    return [*sentences, _answer_sentence(effect)]
 
 
-def _answer_sentence(effect: KernelEffect, page: Page) -> str:
-    answer, tokenizer = effect.answer, page.model.tokenizer
-    ids = answer.token, answer.token_without
-    names = tokenizer.pieces(ids) if tokenizer else tuple(map(unnamed, ids))
-    now, then = (probability_text(math.exp(nats)) for nats in (answer.log_probability, answer.without))
-    white = f" after the white space written first ({len(answer.after)} tokens)" if answer.after else ""
-    words = f'The next token "{names[0]}"{white} has probability {now} with it and {then} without'
-    if abs(answer.change) >= LEAST:
-        words += f" ({_signed(answer.change)} nats)"
-    if answer.token_without == answer.token:
-        return f"{words}, and stays the most probable."
-    return f'{words}; the most probable is then "{names[1]}".'
+def _answer_sentence(effect: KernelEffect) -> str:
+    own, without = effect.standing, effect.without
+    now, then = (probability_text(at.probability) for at in (own, without))
+    change = without.log_probability - own.log_probability
+    nats = f" ({_signed(change)} nats)" if abs(change) >= LEAST else ""
+    rank = f" Its rank is {without.rank} instead of {own.rank}." if without.rank != own.rank else ""
+    return f"The answer {effect.answer.words} has probability {now} with it and {then} without{nats}.{rank}"

@@ -83,7 +83,8 @@ def kernel_effect(
     change = next(change for change in changes if change.after is MADE_BY[kernel.where])
     gain = None if span is None else _span_gain(trace, other, kernel, span, query)
     answers = meter.answer, meter.standing(), meter.standing(plan)
-    return KernelEffect(kernel, change, *_mass_moved(trace, other, kernel), gain, *answers)
+    moved, left_out = _mass_moved(trace, other, kernel)
+    return KernelEffect(kernel, change, moved, left_out, gain, *answers)
 
 
 def moved_mass(

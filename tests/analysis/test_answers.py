@@ -76,7 +76,7 @@ def test_special_tokens_and_no_tokenizer_are_no_white_space():
 def test_the_effect_on_this_prompt_is_of_the_same_answer():
     trace = run("s ", " 7", "7.")
     effect = kernel_effect(trace, KernelId(0, 1, "pre"))
-    assert effect.answer == answer_after(trace) and effect.answer.text == " 7"
+    assert effect.answer == answer_after(trace) and effect.answer.text == "␣7"
     change = effect.without.log_probability - effect.standing.log_probability
     assert change == pytest.approx(0, abs=1e-6)  # attention adds nothing here
 

@@ -14,7 +14,18 @@ from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import OnPage
 from mta_viz.ui.workspace.panels import Desk
 from mta_viz.ui.workspace.view import OF_HEAD
-from tests.ui.driver import app_at, charts, fine, part_of, run_through, run_until, said, session_of, view_of
+from tests.ui.driver import (
+    app_at,
+    borrowed,
+    charts,
+    fine,
+    part_of,
+    run_through,
+    run_until,
+    said,
+    session_of,
+    view_of,
+)
 
 PAGE = "pages/workspace.py"
 CATS = "The cat sat on the mat, and the cat sat."
@@ -190,9 +201,8 @@ def test_heads_are_ranked_by_the_task_on_its_prompts_and_by_what_they_do_here_on
     app.button(key="run").click().run()
     words = said(run_until(app, "the head gives"))
     fine(app)
-    assert (
-        app.selectbox(key="widget.ranked by").value == "on this prompt" and "Answer without each" not in words
-    )
+    assert borrowed(app.selectbox, "ranked by").value == "on this prompt"
+    assert "Answer without each" not in words
     assert "Not scored yet" not in words and view_of(app).get("ranked by") is None
     chosen = app_at(PAGE, ck="blocks-n5-mta", p="abcdeabc", **{"ranked by": "at its task"}).run()
     assert "Answer without each: nats, n = 500." in said(run_until(chosen, "the head gives"))

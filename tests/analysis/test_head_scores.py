@@ -198,8 +198,8 @@ def test_keys_after_the_query_are_no_keys_of_its_row() -> None:
     [
         (Span("x", "A", 2, 3), 1, "after query 1"),
         (Span("x", "A", 0, 2), 1, "every key"),
-        (None, 4, "not in the prompt; it has 0..3"),
-        (None, -1, "not in the prompt"),
+        (None, 4, "query 4 does not exist; expected 0 to 3"),
+        (None, -1, "query -1 does not exist"),
     ],
 )
 def test_what_cannot_be_scored_is_said(span: Span | None, query: int, says: str) -> None:

@@ -45,7 +45,7 @@ def test_one_score_ranks_the_heads(run, folder, trace):
     assert_refused(run("heads", folder, *PROMPT, "--score", "best"), "no score 'best'", "previous")
     assert_refused(run("heads", folder, *PROMPT, "--span", "2:40"), "ends at 40", "11 tokens")
     assert_refused(run("heads", folder, *PROMPT, "--span", "2:3,4:5"), "one span")
-    assert_refused(run("heads", folder, *PROMPT, "--query", 11), "query 11 is not in the prompt")
+    assert_refused(run("heads", folder, *PROMPT, "--query", 11), "query 11 does not exist")
 
 
 def test_cells_are_those_of_the_call_with_their_tokens(run, folder, trace):
@@ -86,7 +86,7 @@ def test_the_lens_follows_tokens_over_the_layers(run, folder, trace):
     assert [one["ranks"] for one in answer.json["depths"]] == found.ranks.tolist()
     assert [one["top"][0]["id"] for one in answer.json["depths"]] == [top[0].id for top in found.top]
     assert run("lens", folder, *PROMPT).json["depths"][-1]["ranks"] == [1, 2, 3, 4, 5]
-    assert_refused(run("lens", folder, *PROMPT, "--position", 11), "position 11 is not in the prompt")
+    assert_refused(run("lens", folder, *PROMPT, "--position", 11), "position 11 does not exist")
     assert_refused(run("lens", folder, *PROMPT, "--follow", "a\udce9"), "--follow is not valid UTF-8")
     assert_refused(
         run("lens", folder, *PROMPT, "--follow", "a" * 300), "300 tokens are to be followed", "256"

@@ -54,6 +54,28 @@ def test_a_value_that_is_not_on_offer_falls_back_and_is_said():
     assert app.session_state["session"].link.refused == ["size: 7 is not on offer here"]
 
 
+def _page_with_a_default_of_its_own():
+    import streamlit as st
+
+    from mta_viz.ui.shell import state
+    from mta_viz.ui.shell.state import Setting
+
+    usual = [2, 6] if st.checkbox("deep") else [1]
+    state.read_settings(())
+    layers = Setting("layers", [])
+    st.multiselect("layers", range(8), **layers.widget(range(8), default=usual))
+
+
+def test_what_nobody_chose_is_as_usual_for_another_model_too():
+    app = AppTest.from_function(_page_with_a_default_of_its_own).run()
+    assert app.multiselect[0].value == [1]
+    app.checkbox[0].check().run()
+    assert app.multiselect[0].value == [2, 6]
+    app.multiselect[0].set_value([2, 5]).run()
+    app.checkbox[0].uncheck().run()
+    assert app.multiselect[0].value == [2, 5]
+
+
 def _page_with_other_words():
     import streamlit as st
 

@@ -110,7 +110,8 @@ class Link:
 
 @dataclass
 class Session:
-    """One visitor's. `values` are the settings' by name, `drawn` the defaults of those the page has drawn.
+    """One visitor's. `values` are the settings' by name, `unchosen` names those that a page's default gave,
+    `drawn` are the defaults of those the page has drawn.
 
     `borrowed` and `before` name the widgets of this run of the page and of the one before, `turns` counts how
     often each got a value that its visitor did not give it, `shown` is what each key's widget shows,
@@ -121,6 +122,7 @@ class Session:
     selection: Selection = field(default_factory=Selection)
     page: str = ""
     values: dict[str, Any] = field(default_factory=dict)
+    unchosen: set[str] = field(default_factory=set)
     drawn: dict[str, Any] = field(default_factory=dict)
     borrowed: set[str] = field(default_factory=set)
     before: set[str] = field(default_factory=set)
@@ -221,6 +223,7 @@ class Setting(Generic[T]):
     def put(self, value: T) -> None:
         """Set it; the widget that borrows it follows at its next drawing."""
         session().values[self.name] = value
+        session().unchosen.discard(self.name)
 
     def declare(
         self, default: T | None = None, options: Sequence[T] | None = None, within: Limits | None = None
@@ -230,6 +233,9 @@ class Setting(Generic[T]):
         `default`: of this page. `within`: the least and largest number an address may ask for.
         """
         usual, current = self.default if default is None else default, session()
+        if self.name in current.unchosen:  # another page or model may have another default
+            current.unchosen.remove(self.name)
+            current.values.pop(self.name, None)
         if self.private:
             return current.values.get(self.name, usual)
         if current.restoring and self.name not in current.drawn:  # what an address leaves out is as usual
@@ -259,7 +265,11 @@ class Setting(Generic[T]):
             value = [item for item in value if item in options]
         elif options is not None and value not in options:
             value = self.default if default is None else default
+            session().values.pop(self.name, None)
+        chosen = self.name in session().values
         self.put(value)
+        if not chosen:
+            session().unchosen.add(self.name)
         key = borrow(self.name, value, str([*map(words, value)] if isinstance(value, list) else words(value)))
         # also for a browser that has the widget later than the value
         shown: dict[str, Any] = {"value": value}

@@ -206,6 +206,8 @@ def _inspect(
     params, problems = read_params(settings)
     weights = open_weights(location)
     if problems:
+        if not weights.n_bytes and location.folder.is_file():  # cut short: it may hold its settings itself
+            problems = ()
         nothing = Parsed(None), _OpenedTokenizer()
         return _Findings(location, *nothing, weights, (*problems, *weights.problems))
     if location.format == "huggingface":

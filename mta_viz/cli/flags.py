@@ -14,7 +14,14 @@ import mta_viz
 from mta_viz.checkpoint import door
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import DTYPES, LARGEST_KERNEL, ModelConfig
-from mta_viz.errors import CheckpointError, PromptError, TokenizerError, TooLongError, check_index
+from mta_viz.errors import (
+    CheckpointError,
+    MtaVizError,
+    PromptError,
+    TokenizerError,
+    TooLongError,
+    check_index,
+)
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import MOST_CHARACTERS, Tokens, cut_text
 
@@ -257,6 +264,12 @@ def add_task(
     metavar = "|".join((*names, "FILE.jsonl"))
     help = f"{about}: {expected}, a prompt and its answer a line"
     command.add_argument("--task", type=task, required=required, metavar=metavar, help=help)
+
+
+def check_length_of_task(arguments: Namespace) -> None:
+    """Raises MtaVizError for `--length` beside a task whose prompts have a length of their own."""
+    if arguments.length and arguments.task not in ("needle", "pairs"):
+        raise MtaVizError(f"--length is of the tasks needle and pairs, not of {arguments.task}; leave it out")
 
 
 def add_head(command: ArgumentParser) -> None:

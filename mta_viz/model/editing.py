@@ -218,8 +218,9 @@ def _option_problems(config: ModelConfig, options: MTAOptions, layers: Sequence[
     for name in ("pre_kernel", "post_kernel"):
         problems += kernel_problems(name, getattr(options, name), options.pad_key, LARGEST_KERNEL)
     if wrong:
-        named = ", ".join(map(repr, wrong))
-        problems.append(f"there is no layer {named}; the model has layers 0 to {config.n_layers - 1}")
+        named = "is no layer" if len(wrong) == 1 else "are no layers"
+        named = f"there {named} {', '.join(map(repr, wrong))}"
+        problems.append(f"{named}; the model has layers 0 to {config.n_layers - 1}")
     if kernels and not layers:
         problems.append("no layer is named for the kernels; name some, such as 2, 6, 10")
     added = options.group_norm != config.mta.group_norm or options.gate != config.mta.gate

@@ -223,6 +223,14 @@ def test_tensors_that_are_missing_unknown_or_of_another_kind_are_told_at_once(tm
     assert "cut short" in problems(lambda: read_adapter(file))
 
 
+@pytest.mark.parametrize("keep", [0, 5, 300, -3])
+def test_a_cut_adapter_lacks_no_settings(tmp_path, keep):
+    file = write(tmp_path / "a.safetensors")
+    file.write_bytes(file.read_bytes()[:keep])
+    told = problems(lambda: read_model(file))
+    assert "cut short" in told and "params.json" not in told
+
+
 def test_a_safetensors_file_that_is_no_adapter_is_not_taken_for_one(tmp_path):
     save_file({"a": torch.ones(1)}, tmp_path / "a.safetensors")
     assert "params.json is missing" in problems(lambda: read_model(tmp_path / "a.safetensors"))

@@ -55,6 +55,11 @@ def test_effects_and_shapley_values_say_which_task_they_are_of(run, reader, line
     assert_refused(other, "another measurement (task, samples, setting differ)")
 
 
+@pytest.mark.parametrize("command", ["effects", "shapley", "kernels"])
+def test_the_length_of_a_files_prompts_is_not_asked_for(run, reader, lines, command):
+    assert_refused(run(command, reader, "--task", lines, "--length", 99), "--length is of the tasks needle")
+
+
 def test_kernels_are_measured_on_pairs_and_on_a_file(run, reader, lines):
     pairs = run("kernels", reader, "--task", "pairs", "--samples", 2)
     assert pairs.json["matches"] == {"of": PAIRS, "prompts": 2, "prompts_with_matches": 2}

@@ -42,6 +42,20 @@ def test_the_loss_and_the_shares_stand_at_their_steps_with_intervals() -> None:
     assert result.y[0] + result.error_y.array[0] == high
 
 
+def test_the_scale_of_the_loss_shows_learning_and_not_noise() -> None:
+    def scale(*losses: float) -> tuple[str, tuple[float, ...] | None, str]:
+        figure = finetuning_curves(replace(RUNNING, loss=tuple(enumerate(losses, 1))))
+        return figure.layout.yaxis.type, figure.layout.yaxis.range, words(figure)
+
+    kind, ends, said = scale(15.0, 4.0, 2.0, 1.9)  # the start would press the rest flat
+    assert (kind, ends) == ("log", None) and "nats, log scale" in said
+    kind, ends, said = scale(3.0, 2.5, 2.0)
+    assert kind != "log" and 1.9 < ends[0] < 2.0 < 3.0 < ends[1] < 3.1 and "log" not in said
+    ends = scale(7.61, 7.60, 7.615)[1]  # noise of 0.2 % fills a tenth of the height
+    assert ends[1] - ends[0] > 10 * 0.015
+    assert scale(0.0, 0.0)[1] is None
+
+
 def test_a_run_that_goes_on_shows_how_far_it_is() -> None:
     figure = finetuning_curves(RUNNING)
     assert theme.SELECTED_COLOR not in answers(figure)

@@ -115,6 +115,7 @@ def lasting_rows(rows: Sequence[Lasting], steps: Sequence[int], *, numbering_fro
 
 
 _PANEL_LEFT, _RIGHT, _PANEL_TOP, _PANEL_BOTTOM, _GAP = 62, 14, 40, 50, 84
+_FALLEN, _LEAST_SHARE = 2.0, 0.01  # of the least loss; of the largest, on either side of the middle
 
 
 def finetuning_curves(run: FinetuningRun) -> go.Figure:
@@ -129,12 +130,13 @@ def finetuning_curves(run: FinetuningRun) -> go.Figure:
     last = max(run.steps if run.state == "running" else run.step, 1)
     steps: dict[str, Any] = {"range": (-0.04 * last, 1.04 * last), "nticks": 6}
     parts.traces.append(_loss(run))
+    scale, unit = _loss_scale([loss for _, loss in run.loss])
     parts.layout |= {
         "xaxis": theme.axis(domain=(0, left), **steps),
-        "yaxis": theme.axis(rangemode="tozero"),
+        "yaxis": theme.axis(**scale),
         "dragmode": False,
     }
-    _add_words(parts, (0.0, left), "Loss", "nats")
+    _add_words(parts, (0.0, left), "Loss", unit)
     if answered:
         parts.traces += _answers(run)
         parts.layout |= {
@@ -147,6 +149,18 @@ def finetuning_curves(run: FinetuningRun) -> go.Figure:
         middle = {"x": left / 2, "y": 0.5, "xanchor": "center", "yanchor": "middle"}
         parts.add_words("no step reported yet", 12, font=dark, **middle)
     return parts.figure()
+
+
+def _loss_scale(losses: Sequence[float]) -> tuple[dict[str, Any], str]:
+    """The range of the axis and its unit: logarithmic where the start would press the rest flat.
+
+    Else it holds the losses, and is never so narrow that noise looks like learning.
+    """
+    low, high = min(losses, default=0.0), max(losses, default=0.0)
+    if high > _FALLEN * low > 0:
+        return {"type": "log"}, "nats, log scale"
+    middle, half = (low + high) / 2, max(0.55 * (high - low), _LEAST_SHARE * abs(high))
+    return ({"range": (middle - half, middle + half)} if half else {}), "nats"
 
 
 def _loss(run: FinetuningRun) -> go.Scatter:

@@ -6,7 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mta_viz.cli.flags import add_file, add_model, add_on, add_task, check_length_of_task, open_model, positive
+from mta_viz.cli.flags import (
+    add_file,
+    add_model,
+    add_on,
+    add_task,
+    open_model,
+    positive,
+    refuse_length,
+)
 from mta_viz.cli.output import ProgressLine, check_output, going_on_from, note
 from mta_viz.errors import MtaVizError
 from mta_viz.version import VERSION
@@ -44,7 +52,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.checkpoint.files import beside
     from mta_viz.checkpoint.locate import sha256
 
-    check_length_of_task(arguments)
+    refuse_length(arguments)
     model = open_model(arguments)
     if not effect_plans(model.config, arguments.edit) and not arguments.heads:
         raise MtaVizError(

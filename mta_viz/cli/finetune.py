@@ -8,7 +8,7 @@ from shlex import quote
 from typing import Any
 
 from mta_viz.cli.flags import add_task, layer_list, number_list, output_path, positive, two_sizes
-from mta_viz.cli.output import note
+from mta_viz.cli.output import evaluation_line, note
 from mta_viz.config import DTYPES
 from mta_viz.errors import ConfigError, refuse_all
 from mta_viz.training.finetune_settings import KEPT, TRAINED, FinetuneConfig, finetune_config
@@ -24,7 +24,8 @@ def add_flags(parser: ArgumentParser) -> None:
     """The base, what is put into it and trained, on what, for how long, and where it goes."""
     add, usual = parser.add_argument, vars(FinetuneConfig(base="-", layers=(0,)))
     add("base", type=str, nargs="?", metavar="BASE", help="a plain model: a checkpoint, left as it is")
-    add("--layers", type=layer_list, metavar="2,6", help="that get kernels, counted from 0")
+    about = "that get kernels, from 0 (default: every fourth from 2; of a shallow model its lower half)"
+    add("--layers", type=layer_list, metavar="2,6", help=about)
     add("--kernel", type=two_sizes, metavar="6x11", help="queries x keys (default 6x11)")
     about = "kernels (default), with or without the gains before attention in these layers, or everything"
     add("--train", choices=TRAINED, help=about)
@@ -60,7 +61,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         changes |= dict(zip(("names", "cities"), arguments.pairs, strict=True))
     from mta_viz.training.checks import run_checks
     from mta_viz.training.finetune import finetune
-    from mta_viz.training.recipe import STATE_FILE, print_evaluation, print_progress
+    from mta_viz.training.recipe import STATE_FILE, print_progress
 
     settings = partial(finetune_config, arguments.config, **changes)
     run = run_checks(arguments.out, arguments.device, resume=arguments.resume)
@@ -74,7 +75,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
             resume=arguments.resume,
             tell=lambda text: print(text, file=sys.stderr, flush=True),
             report=print_progress,
-            evaluation_progress=print_evaluation,
+            evaluation_progress=evaluation_line(),
         )
         out, far = quote(str(arguments.out)), card.get("most_changed", {})
         note(f"to look at it: make app MODELS={out}, or python -m mta_viz kernels {out}")

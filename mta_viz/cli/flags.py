@@ -266,7 +266,7 @@ def add_task(
     command.add_argument("--task", type=task, required=required, metavar=metavar, help=help)
 
 
-def check_length_of_task(arguments: Namespace) -> None:
+def refuse_length(arguments: Namespace) -> None:
     """Raises MtaVizError for `--length` beside a task whose prompts have a length of their own."""
     if arguments.length and arguments.task not in ("needle", "pairs"):
         raise MtaVizError(f"--length is of the tasks needle and pairs, not of {arguments.task}; leave it out")

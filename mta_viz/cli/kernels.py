@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     if arguments.task is None and (arguments.samples or arguments.length):
         raise MtaVizError("--samples and --length are of a task; give --task needle, pairs or blocks as well")
-    flags.check_length_of_task(arguments)
+    flags.refuse_length(arguments)
     prompted = not (arguments.prompt is arguments.tokens is arguments.task is None)
     checkpoint = flags.open_checkpoint(arguments, alone=not prompted)
     config = checkpoint.config

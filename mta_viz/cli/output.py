@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,6 +65,18 @@ class ProgressLine:
         line = f"{self.label}: {share:4.0%}, {left}"
         print(f"\r{line:<60}" if self.rewrite else line, end="" if self.rewrite else "\n", file=sys.stderr)
         sys.stderr.flush()
+
+
+def evaluation_line() -> Callable[[float], None]:
+    """Says how far an evaluation is, whose time runs from the first call to that of the share 1."""
+    line = cache(partial(ProgressLine, "evaluating"))
+
+    def say(share: float) -> None:
+        line()(share)
+        if share >= 1:
+            line().__exit__()
+
+    return say
 
 
 def note(text: str) -> None:

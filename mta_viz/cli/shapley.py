@@ -4,7 +4,15 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from mta_viz.cli.effects import task_of
-from mta_viz.cli.flags import add_file, add_model, add_on, add_task, check_length_of_task, open_model, positive
+from mta_viz.cli.flags import (
+    add_file,
+    add_model,
+    add_on,
+    add_task,
+    open_model,
+    positive,
+    refuse_length,
+)
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
 
@@ -35,7 +43,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.analysis.labs.task_samples import task_batches
     from mta_viz.run.files import weights_digest
 
-    check_length_of_task(arguments)
+    refuse_length(arguments)
     model, edit, seed = open_model(arguments), arguments.edit, arguments.seed
     if not kernel_ids(model, edit):
         raise MtaVizError("this checkpoint has no kernels: there is no effect to share out")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mta_viz.cli.flags import output_path
+from mta_viz.cli.output import evaluation_line
 from mta_viz.errors import refuse_all
 from mta_viz.training.settings import BlocksConfig, NeedleConfig, Settings, recipe_config
 
@@ -71,7 +72,7 @@ def _settings(kind: type[Settings], arguments: Namespace, **changes: Any) -> Set
 
 def _running(arguments: Namespace) -> dict[str, Any]:
     """How any recipe is run."""
-    from mta_viz.training.recipe import print_evaluation, print_progress
+    from mta_viz.training.recipe import print_progress
 
     same = {name: getattr(arguments, name) for name in ("lingua", "device", "max_seconds", "resume")}
-    return {**same, "report": print_progress, "evaluation_progress": print_evaluation}
+    return {**same, "report": print_progress, "evaluation_progress": evaluation_line()}

@@ -133,6 +133,7 @@ def _patch(patch: PatchHead, attention: Attention, sources: Sources) -> None:
 SUBJECT = "What to insert"
 # sigmoid(6) is 0.9975, its slope 1 % of the steepest. From about 17 on float32 rounds the gate to 1 and its
 # slope to 0, from where nothing is learned: an inserted gate begins near the identity, not at it.
+FEW_LAYERS = 2
 OPEN_GATE = 6.0
 
 
@@ -210,6 +211,13 @@ def _model_problems(model: HookedMTA, group_norm: bool, gate: Gate | None) -> li
     if model.kernels_only:
         problems.append("the file holds kernels only; open a whole model")
     return problems
+
+
+def usual_layers(config: ModelConfig) -> list[int]:
+    """Those that get kernels if none are named: every fourth from 2; of a shallow model its lower half."""
+    layers = list(range(config.n_layers))
+    usual = layers[2::4]
+    return usual if len(usual) > FEW_LAYERS else layers[1 : config.n_layers // 2 + 1] or layers
 
 
 def _option_problems(config: ModelConfig, options: MTAOptions, layers: Sequence[int]) -> list[str]:

@@ -27,7 +27,7 @@ from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.relatives import base_of
 from mta_viz.checkpoint.types import Checkpoint
 from mta_viz.errors import ConfigError, FileError, refuse_all
-from mta_viz.model.editing import edited, insert_mta
+from mta_viz.model.editing import edited, insert_mta, usual_layers
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import size_text
 from mta_viz.run.devices import check_fits, checked_device, free_bytes, kernel_training
@@ -114,6 +114,8 @@ class FinetuneRecipe(Recipe):
         checkpoint = read_checkpoint(config.base)
         check_fits(checkpoint, place, dtype)
         base = build_model(checkpoint, device=place, dtype=dtype)
+        if not config.layers and config.train != "all":
+            config = dataclasses.replace(config, layers=tuple(usual_layers(base.config)))
         with_mta(base, config)
         tokenizer = check_vocabulary(base, base.tokenizer)
         text = read_text(Path(config.corpus) if config.corpus else None, config.evaluation_tokens)

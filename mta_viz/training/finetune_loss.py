@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div
 
-from mta_viz.analysis.labs.needle import check_vocabulary, needle_score, verdicts
+from mta_viz.analysis.labs.needle import answered_right, check_vocabulary, in_batches, needle_score
 from mta_viz.analysis.labs.text import text_losses
 from mta_viz.model.attention import identities
 from mta_viz.model.ops import Resid
@@ -148,7 +148,7 @@ def right_answers(
 ) -> list[bool]:
     """Whether the greedy answer of each sample is right."""
     tokenizer = check_vocabulary(model, model.tokenizer)
-    return [each.outcome == "right" for each in verdicts(model, tokenizer, samples, progress)]
+    return in_batches(answered_right, model, tokenizer, samples, progress)
 
 
 def compared(before: Measured, after: Measured) -> dict[str, Any]:

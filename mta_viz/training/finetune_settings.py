@@ -26,9 +26,9 @@ UNTIL_THE_CLOCK = 100_000  # steps, where a run is to end by the clock alone
 class FinetuneConfig(RunSettings):
     """Training kernels into the model at `base`, whose own weights stay as they are unless `train` is "all".
 
-    `layers` (from 0) get kernels of the size `kernel`, at the identity. `train`: "kernels", "kernels+norms"
-    (with the gains before the attention of these layers), "norms" (these gains alone, no kernels: a
-    control) or "all" parameters. `task`: "pairs" of `names` x `cities` facts, in the known cities and
+    `layers` (from 0; none: `usual_layers`) get kernels of the size `kernel`, at the identity. `train`:
+    "kernels", "kernels+norms" (with the gains before the attention of these layers), "norms" (these gains
+    alone, no kernels: a control) or "all" parameters. `task`: "pairs" of `names` x `cities` facts, in the known cities and
     `made_up_cities` invented ones, with a share `single_key` of the steps that ask needles; "needle"; "text",
     the corpus alone; or a file of JSON lines. Prompts have `lengths` tokens, one of them a step.
 
@@ -102,8 +102,6 @@ class FinetuneConfig(RunSettings):
 
     def _size_problems(self) -> list[str]:
         problems = []
-        if not self.layers and self.train != "all":
-            problems.append("no layers are named; name those that get kernels, such as 2, 6, 10")
         if not self.lengths or min(self.lengths) < 1:
             problems.append(f"lengths is {list(self.lengths)}; expected numbers of tokens")
             most = LARGEST_KERNEL

@@ -353,8 +353,3 @@ def print_progress(progress: TrainingProgress) -> None:
     minutes, seconds = divmod(round(progress.seconds_left), 60)
     done = f"step {progress.steps_done} of {progress.steps}  loss {progress.loss:.4f}"
     print(f"{done}  {minutes}:{seconds:02d} left", file=sys.stderr, flush=True)
-
-
-def print_evaluation(share: float) -> None:
-    """The share of the evaluation that is done, on one line of stderr."""
-    print(f"evaluating {share:4.0%}", end="\n" if share >= 1 else "\r", file=sys.stderr, flush=True)

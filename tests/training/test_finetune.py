@@ -103,6 +103,12 @@ def test_a_step_changes_only_what_it_may(base: Path, train: str, may: Callable[[
     assert all(torch.equal(value, before[name]) for name, value in recipe.base.state_dict().items())
 
 
+def test_layers_that_nobody_named_are_the_usual_ones(base: Path) -> None:
+    assert recipe_of(base, layers=()).config.layers == (1,)
+    assert recipe_of(base, layers=(), train="norms").config.layers == (1,)
+    assert recipe_of(base, layers=(), train="all").config.layers == ()
+
+
 def test_a_run_leaves_an_adapter_that_opens(base: Path, run: tuple[Path, dict[str, Any]]) -> None:
     out, card = run
     assert sorted(file.name for file in out.iterdir()) == [
@@ -446,7 +452,6 @@ def with_kernels(base: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"layers": ()}, "no layers are named; name those that get kernels"),
         ({"layers": (2,)}, "there is no layer 2; the model has layers 0 to 1"),
         ({"task": "sums"}, "task is 'sums'; expected pairs, needle, text, or a file of JSON lines"),
         ({"task": "nowhere.jsonl"}, "nowhere.jsonl is missing"),

@@ -203,4 +203,4 @@ def test_the_estimate_counts_the_rows_of_the_command_as_it_is() -> None:
     usual = FinetuneConfig(base="-", layers=(0,))
     assert SIZES["long"] == ((usual.names, usual.cities), usual.lengths)
     assert (usual.batch_size, usual.text_rows, usual.text_length) == (STEP_PROMPTS, STEP_TEXTS, None)
-    assert (usual.evaluation_samples, usual.evaluation_tokens // 2) == (SAMPLES, TEXT_TOKENS)
+    assert (usual.evaluation_samples, usual.evaluation_tokens) == (SAMPLES, TEXT_TOKENS)

@@ -9,7 +9,7 @@ import pytest
 
 from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
 from mta_viz.config import MTAOptions
-from mta_viz.ui.kernels.inserting import usual_layers
+from mta_viz.model.editing import usual_layers
 from mta_viz.ui.shell import trainings as process
 from mta_viz.ui.shell.trainings import Settings, Training
 from mta_viz.ui.train.form import Estimate, estimate_words
@@ -36,6 +36,7 @@ def test_the_estimate_says_how_long_and_how_large_and_what_a_gpu_would_take() ->
 
 def test_a_slow_machine_and_little_memory_are_said() -> None:
     assert "about 3 min: 1 step in 4 min" in " ".join(estimate_words(replace(QUICK, step=170.0), SETTINGS))
+    assert "about 6 min: 1 step in 6 min" in " ".join(estimate_words(replace(QUICK, step=360.0), SETTINGS))
     slow = replace(QUICK, step=20.0, free=5 * 10**8)
     words = " ".join(estimate_words(slow, SETTINGS))
     assert (

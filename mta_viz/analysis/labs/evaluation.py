@@ -98,7 +98,7 @@ def evaluate_needles(
         seeds = range(plan.seed, plan.seed + plan.samples)
         samples = [make_needle_sample(tokenizer, NeedleTask(*setting), seed) for seed in seeds]
         within = progress_within(progress, sum(work[:at]) / sum(work), work[at] / sum(work))
-        right = [each.outcome == "right" for each in needle.verdicts(model, tokenizer, samples, within)]
+        right = needle.in_batches(needle.answered_right, model, tokenizer, samples, within)
         pairs = list(zip(samples, right, strict=True))
         cells.append(NeedleCell(*setting, _groups(pairs)))
         all_pairs += pairs
@@ -133,10 +133,8 @@ def evaluate_task(
 
     Raises `PromptError` where the samples' tokenizer does not fit the model's vocabulary.
     """
-    drawn, wrong = (
-        needle.verdicts(model, needle.check_vocabulary(model, model.tokenizer), samples, progress),
-        Counter[str](),
-    )
+    tokenizer, wrong = needle.check_vocabulary(model, model.tokenizer), Counter[str]()
+    drawn = needle.in_batches(needle.answer, model, tokenizer, samples, progress)
     for sample, verdict in zip(samples, drawn, strict=True):
         if verdict.named is not None:
             wrong[apart(sample.subject, sample.needles[verdict.named].subject)] += 1

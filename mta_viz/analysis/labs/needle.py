@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from mta_viz.tasks.facts import GoldSpan, NeedleSample, Task, answer_ids
 from mta_viz.tasks.intervals import accuracy_interval, mean_interval, median_interval
 from mta_viz.tokenizers.base import Tokenizer
 
+T = TypeVar("T")
 CELLS_AT_ONCE = {"cpu": 2**11, "cuda": 2**14}  # tokens in one batch: small ones stay in a CPU's cache
 Outcome = Literal["right", "needle", "other"]
 BOUNDS = {score.key: score.bounds for score in SCORES}
@@ -121,7 +122,7 @@ def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSampl
         for place, as_if in _agreeing(tokenizer, sample, tuple(greedy[row].tolist()))
     ]
     others = [as_if for _, _, as_if in wrong]
-    verdicts = judge(_answer_logits(model, others).argmax(-1), tokenizer, others) if others else []
+    verdicts = answered_right(model, tokenizer, others) if others else []
     named = {row: place for (row, place, _), yes in zip(wrong, verdicts, strict=True) if yes}
     return [
         Verdict("right" if right[row] else "needle" if row in named else "other", named.get(row), gold[row])
@@ -129,20 +130,26 @@ def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSampl
     ]
 
 
-def verdicts(
+def answered_right(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[bool]:
+    """Whether each greedy answer is right, in one pass over prompts of one length, at least one."""
+    return judge(_answer_logits(model, samples).argmax(-1), tokenizer, samples)
+
+
+def in_batches(
+    judged: Callable[[HookedMTA, Tokenizer, Sequence[NeedleSample]], Sequence[T]],
     model: HookedMTA,
     tokenizer: Tokenizer,
     samples: Sequence[NeedleSample],
     progress: Progress = lambda share: None,
-) -> list[Verdict]:
-    """The verdict on each sample, in their order; prompts of one length run together.
+) -> list[T]:
+    """What `answer` or `answered_right` says of each sample, in order; prompts of one length run together.
 
     `progress` gets the share of the work done: a prompt twice as long is more than twice the work.
     """
-    given, done = dict[int, Verdict](), 0.0
+    given, done = dict[int, T](), 0.0
     total = sum(multiply_adds(model.config, _length(sample)) for sample in samples)
     for batch in batched(model, samples):
-        given |= dict(zip(map(id, batch), answer(model, tokenizer, batch), strict=True))
+        given |= dict(zip(map(id, batch), judged(model, tokenizer, batch), strict=True))
         done += len(batch) * multiply_adds(model.config, _length(batch[0]))
         progress(done / total)
     return [given[id(sample)] for sample in samples]

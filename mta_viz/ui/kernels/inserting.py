@@ -16,7 +16,7 @@ from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER
 from mta_viz.config import LARGEST_KERNEL, ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError
-from mta_viz.model.editing import insert_mta
+from mta_viz.model.editing import insert_mta, usual_layers
 from mta_viz.printed import printable
 from mta_viz.run.scoring import LogitChange, logit_change, write_inserted
 from mta_viz.ui.shell import cache, models, state
@@ -28,8 +28,7 @@ from mta_viz.writing import refusals
 PLACES = {"pre": "before the softmax", "post": "after the softmax", "both": "both"}
 MIXINGS = {"none": "none", **PLACES}
 GATES = {"none": "none", "1d": "one a head", "dd": "one an element of its output"}
-FIRST, EVERY, SIZE = 2, 4, (6, 11)  # in layers 2, 6, 10 ...
-FEW_LAYERS = 2
+SIZE = (6, 11)
 # of the Train page: what its form asks for, and the training that is shown, "" for the form of a new one
 LAYERS = Setting[Any]("train_layers", [])
 QUERIES, KEYS = Setting("train_queries", SIZE[0]), Setting("train_keys", SIZE[1])
@@ -113,13 +112,6 @@ def _draw_wanted(config: ModelConfig, numbering: int) -> Wanted:
     }
     with st.expander("Head mixing, gate, group norm: in every layer"):
         return Wanted(tuple(chosen), kernels | _draw_more(config))
-
-
-def usual_layers(config: ModelConfig) -> list[int]:
-    """Those that get kernels if nothing is chosen: every fourth; of a shallow model its lower half."""
-    layers = list(range(config.n_layers))
-    usual = layers[FIRST::EVERY]
-    return usual if len(usual) > FEW_LAYERS else layers[1 : config.n_layers // 2 + 1] or layers
 
 
 def _draw_more(config: ModelConfig) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import LARGEST_KERNEL, ModelConfig
 from mta_viz.errors import MtaVizError
-from mta_viz.model.editing import insert_mta
+from mta_viz.model.editing import insert_mta, usual_layers
 from mta_viz.printed import printable, size_text
 from mta_viz.run.devices import TrainingCost, free_bytes, kernel_training, multiply_adds
 from mta_viz.run.named_tasks import read_task
@@ -24,7 +24,6 @@ from mta_viz.ui.kernels.inserting import (
     QUERIES,
     check_name,
     pick_folder,
-    usual_layers,
 )
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
@@ -56,8 +55,7 @@ SIZE_WORDS = {"short": "128 tokens", "long": "256 to 384 tokens"}
 PROMPTS = Setting("train_prompts", "short")
 SMALL = 50e6  # parameters below which a model learns short prompts in minutes
 STEP_PROMPTS, STEP_TEXTS = 16, 6  # rows of a step of `finetune` with its usual settings
-SAMPLES, TEXT_TOKENS = 100, 4096 // 2  # that base and result are measured on
-ANSWER_RUNS = 3  # an answer has several tokens
+SAMPLES, TEXT_TOKENS = 100, 4096  # that base and result are measured on, of each text
 FEW_STEPS, ENOUGH_STEPS, LONG = 100, 400, 1800.0
 GPU_RATE, GPU_LEAST = 2.5e12, 0.05  # multiply-adds a second of an H200 in such steps, and seconds of a step
 
@@ -213,8 +211,10 @@ def estimate_of(page: Page, settings: Settings) -> Estimate:
     trained = insert_mta(page.model, settings.layers, kernel=settings.kernel).config
     cost, length = training_cost(trained, settings), middle(settings.lengths)
     rate = estimate_seconds(page.model, 320) / multiply_adds(page.model.config, 320)
-    answers = ANSWER_RUNS * SAMPLES * multiply_adds(trained, length)
-    measuring = 2 * rate * (answers + multiply_adds(trained, TEXT_TOKENS))
+    answers = 0.0 if settings.task == "text" else SAMPLES * multiply_adds(trained, length)
+    window = min(trained.n_ctx, TEXT_TOKENS)  # each begins half a window after the one before
+    texts = (1 + bool(settings.corpus)) * (2 * TEXT_TOKENS / window - 1) * multiply_adds(trained, window)
+    measuring = 2 * rate * (answers + texts)
     weights = sum(value.numel() * value.element_size() for value in page.model.parameters())
     free = free_bytes(torch.device(settings.device))
     on_gpu = max(cost.multiply_adds / GPU_RATE, GPU_LEAST)
@@ -237,7 +237,7 @@ def training_cost(config: ModelConfig, settings: Settings) -> TrainingCost:
 def estimate_words(estimate: Estimate, settings: Settings) -> list[str]:
     """How long, how much memory, and what to do where that is long or little."""
     steps = settings.steps or max(1, round((settings.seconds or 0.0) / estimate.step))
-    seconds = settings.seconds or steps * estimate.step
+    seconds = max(settings.seconds or steps * estimate.step, estimate.step)
     place = "CPU" if settings.device == "cpu" else settings.device
     step = f"{estimate.step:.2g} s" if estimate.step < 10 else time_text(estimate.step)
     many = f"{steps:,} {'step' if steps == 1 else 'steps'}"

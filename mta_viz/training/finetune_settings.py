@@ -28,9 +28,10 @@ class FinetuneConfig(RunSettings):
 
     `layers` (from 0; none: `usual_layers`) get kernels of the size `kernel`, at the identity. `train`:
     "kernels", "kernels+norms" (with the gains before the attention of these layers), "norms" (these gains
-    alone, no kernels: a control) or "all" parameters. `task`: "pairs" of `names` x `cities` facts, in the known cities and
-    `made_up_cities` invented ones, with a share `single_key` of the steps that ask needles; "needle"; "text",
-    the corpus alone; or a file of JSON lines. Prompts have `lengths` tokens, one of them a step.
+    alone, no kernels: a control) or "all" parameters. `task`: "pairs" of `names` x `cities` facts, in the
+    known cities and `made_up_cities` invented ones, with a share `single_key` of the steps that ask needles;
+    "needle"; "text", the corpus alone; or a file of JSON lines. Prompts have `lengths` tokens, one of them a
+    step.
 
     `keep`: what holds the model to where it was, `keep_weight` times: "text" (the loss of `text_rows` pieces
     of the corpus of `text_length` tokens, None: as long as the prompts), "base" (how far the next-token

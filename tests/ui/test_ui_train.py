@@ -4,16 +4,18 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
 from mta_viz.config import MTAOptions
 from mta_viz.model.editing import usual_layers
+from mta_viz.tokenizers.builtin import BytesTokenizer
 from mta_viz.ui.shell import trainings as process
 from mta_viz.ui.shell.trainings import Settings, Training
 from mta_viz.ui.train.form import Estimate, estimate_words
-from mta_viz.ui.train.view import result_words, state_words, usual
+from mta_viz.ui.train.view import prompt_of, result_words, state_words, usual
 from tests.plots.test_finetuning_figure import DONE, RUNNING
 from tests.tiny_models import config
 from tests.ui.driver import borrowed, charts, fine, said, session_of
@@ -78,7 +80,9 @@ def test_the_result_is_said_with_its_paired_interval() -> None:
     assert "12 of 100 before, 62 after; +50 points, paired 95 % interval +38 to +60." in words
     assert "train longer" not in words
     few = replace(DONE, change=replace(DONE.change, value=0.02, low=-0.03))
-    assert "train longer" in result_words(few)
+    assert "train longer to tell" in result_words(few)
+    short = replace(few, before=replace(few.before, right=0, n=2))
+    assert "train longer, or on a file of more prompts" in result_words(short)
     assert result_words(RUNNING) == ""
 
 
@@ -117,6 +121,17 @@ def test_what_cannot_be_trained_is_said_in_one_sentence(open_app):
     assert app.error and not app.exception
     app.text_input(key="widget.train_corpus").set_value("/nowhere").run()
     assert "there is no text at /nowhere" in said(app)
+
+
+def test_a_prompt_of_a_files_task_is_one_that_was_held_out(tmp_path: Path) -> None:
+    file = tmp_path / "sums.jsonl"
+    lines = [{"prompt": f"1 + {number} =", "answer": str(1 + number)} for number in range(1, 4)]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    job = process.Job(replace(SETTINGS, task=str(file)), 1)
+    page = SimpleNamespace(model=SimpleNamespace(tokenizer=BytesTokenizer()))
+    assert prompt_of(page, replace(training(False), job=job)) == "1 + 3 ="
+    file.unlink()
+    assert prompt_of(page, replace(training(False), job=job)) == ""
 
 
 def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, models_folder):

@@ -14,7 +14,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.model.editing import insert_mta, usual_layers
 from mta_viz.printed import printable, size_text
 from mta_viz.run.devices import TrainingCost, free_bytes, kernel_training, multiply_adds
-from mta_viz.run.named_tasks import read_task
+from mta_viz.run.named_tasks import ENDING, read_task
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import HELD_OUT, NeedleTask, PairsTask
@@ -38,7 +38,8 @@ ABOUT = {
     "names a person and a city, and one word alone is not enough. The paper made kernels for such questions.",
     "needle": "A few sentences such as “The magic number of Oslo is 12.” hidden in text; the question names "
     "one city.",
-    "text": "Texts of yours alone: the next token everywhere. No held-out answers, perplexity only.",
+    "text": "Texts alone, yours or else sentences of the project: the next token everywhere. No held-out "
+    "answers, perplexity only.",
     FILE: "A file of JSON lines, each with prompt and answer; a tenth of them is held out.",
 }
 TRAINED: dict[Trained, str] = {"kernels": "kernels alone", "kernels+norms": "kernels and norm gains"}
@@ -188,9 +189,7 @@ def check(page: Page, settings: Settings) -> None:
     if task := task_of(settings):
         task.sample(page.model.tokenizer, 0)
     elif settings.task != "text":
-        if not settings.task.endswith(".jsonl"):
-            raise MtaVizError("give a file of prompts, whose name ends in .jsonl")
-        read_task(Path(settings.task))
+        raise MtaVizError("give a file of prompts, whose name ends in .jsonl")
 
 
 def text_files(corpus: Path) -> list[Path]:
@@ -199,7 +198,9 @@ def text_files(corpus: Path) -> list[Path]:
 
 
 def task_of(settings: Settings) -> Task | None:
-    """The task whose prompts the program makes itself, with words that training never sees."""
+    """Prompts of words that training never sees, or a file's; None without prompts. Raises MtaVizError."""
+    if settings.task.endswith(ENDING):
+        return read_task(Path(settings.task))
     length = min(settings.lengths)
     if settings.task == "pairs":
         return PairsTask(*settings.pairs, length, 50, **vars(HELD_OUT))

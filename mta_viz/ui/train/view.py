@@ -23,6 +23,7 @@ from mta_viz.figures.kernels.gallery import KernelGallery
 from mta_viz.figures.kernels.training import Finetuning
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import printable
+from mta_viz.tasks.written import WrittenTask
 from mta_viz.ui.kernels.inserting import TRAINING, open_adapter, train_such
 from mta_viz.ui.shell import cache, models, state
 from mta_viz.ui.shell.address import draw_address
@@ -34,7 +35,7 @@ from mta_viz.ui.shell.trainings import Settings, Training, command, find_trainin
 from mta_viz.ui.shell.uploads import READ_ONLY, read_only
 from mta_viz.ui.shell.widgets import caption, head_name, menu, plain
 from mta_viz.ui.shell.work import time_text
-from mta_viz.ui.train.form import TASKS, TRAINED, draw_form, task_of
+from mta_viz.ui.train.form import SAMPLES, TASKS, TRAINED, draw_form, task_of
 
 REFRESH = 3.0  # seconds
 INTERRUPTED = "interrupted"  # the last word of a command that Ctrl-C or Stop ended
@@ -177,7 +178,8 @@ def _draw_right(run: FinetuningRun) -> None:
         return
     low, high = 100 * run.change.low, 100 * run.change.high
     words = f"{100 * run.change.value:+.0f} points, 95 % interval {low:+.0f} to {high:+.0f}"
-    st.metric("Right answers", f"{run.after.right} of {run.after.n}", words)
+    colour: Any = "normal" if low > 0 or high < 0 else "off"
+    st.metric("Right answers", f"{run.after.right} of {run.after.n}", words, delta_color=colour)
 
 
 def result_words(run: FinetuningRun) -> str:
@@ -185,7 +187,8 @@ def result_words(run: FinetuningRun) -> str:
     if run.before is None or run.after is None or run.change is None:
         return ""
     low, high = 100 * run.change.low, 100 * run.change.high
-    verdict = "" if low > 0 else " The interval holds 0 or less: train longer to tell."
+    few = "" if run.before.n >= SAMPLES else ", or on a file of more prompts, of which a tenth is asked,"
+    verdict = "" if low > 0 else f" The interval holds 0 or less: train longer{few} to tell."
     return (
         f"Held-out questions answered right: {run.before.right} of {run.before.n} before, "
         f"{run.after.right} after; {100 * run.change.value:+.0f} points, paired 95 % interval {low:+.0f} to "
@@ -220,11 +223,12 @@ def _draw_next(page: Page, training: Training, source: Source) -> None:
 
 def prompt_of(page: Page, training: Training) -> str:
     """A held-out prompt of the task; empty where it has none that can be made here."""
-    task = task_of(training.job.settings)
-    if page.model.tokenizer is None or task is None:
-        return ""
     try:
-        return task.sample(page.model.tokenizer, 0).tokens.text or ""
+        task = task_of(training.job.settings)
+        if page.model.tokenizer is None or task is None:
+            return ""
+        last = len(task.samples) - 1 if isinstance(task, WrittenTask) else 0  # of a file it is held out
+        return task.sample(page.model.tokenizer, last).tokens.text or ""
     except MtaVizError:
         return ""
 

@@ -104,5 +104,5 @@ def written_task(lines: str) -> WrittenTask:
 
 def parse_task(content: bytes, name: str) -> WrittenTask:
     """The samples in the content of the file `name`. Raises ConfigError listing what is wrong, by line."""
-    samples = from_lines(WrittenSample, content, f"The task {name}", REMEDY)
+    samples = from_lines(WrittenSample, content, f"The task in {name}", REMEDY)
     return WrittenTask(name, hashlib.sha256(content).hexdigest()[:12], samples)

@@ -72,7 +72,7 @@ def test_every_problem_is_said_by_its_line_and_the_rest_counted():
         "line 7: 'prompt' is missing",
     ]
     assert len(problems) == 20 and rest == "and 10 more problems"
-    assert "The task x.jsonl" in str(raised.value) and '"prompt": "..."' in str(raised.value)
+    assert "The task in x.jsonl" in str(raised.value) and '"prompt": "..."' in str(raised.value)
     with pytest.raises(ConfigError, match="it has no line"):
         parse_task(b"\n \n", "x.jsonl")
 

@@ -344,6 +344,8 @@ def test_prompts_of_a_file_are_a_task_or_are_refused_line_by_line(open_lab):
     assert any("<strong><bdi>Ann is in Rome.</bdi></strong>" in element for element in html(app))
     app.button(key="file.new").click().run()
     run_until(app, "No span of this sample is marked as asked")
+    assert any("Ben is in Oslo." in element for element in html(app))
+    assert any(each.label == "Sweep over models" for each in app.expander)
     app.button(key="start.sweep").click().run()
     run_through(app, "sweep")
     fine(app)

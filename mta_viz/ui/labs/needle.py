@@ -188,7 +188,8 @@ def _draw_form(page: Page, form: figures.OfTask, task: str, whole: bool, beside:
     _draw_sample(page, form, task, whole)
     with beside:  # after what a visitor waits for
         _draw_often(page, form)
-    with st.expander("Sweep over lengths, depths and models"), errors_as_messages():
+    over = "models" if isinstance(form, figures.Written) else "lengths, depths and models"
+    with st.expander(f"Sweep over {over}"), errors_as_messages():
         draw_sweep(page, form)
 
 
@@ -234,11 +235,11 @@ def _draw_sample(page: Page, form: figures.OfTask, name: str, whole: bool) -> No
     if run is None:
         return
     parts.draw_verdict(_answer_words(run))
+    text, tokenizer, spans = run.sample.tokens.text or "", page.model.tokenizer, prompt_spans(run.sample)
+    parts.draw_text(run.sample.tokens, spans, whole)
     if run.finder is None:
         caption("No span of this sample is marked as asked: there is nothing for heads to find.")
         return
-    text, tokenizer, spans = run.sample.tokens.text or "", page.model.tokenizer, prompt_spans(run.sample)
-    parts.draw_text(run.sample.tokens, spans, whole)
     prompt = (text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
     finder, crop = FIGURES[type(form)]
     parts.draw_heads(page, finder(**vars(form)), crop(**vars(form)), run.finder, "Needle", prompt)

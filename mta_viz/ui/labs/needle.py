@@ -235,11 +235,12 @@ def _draw_sample(page: Page, form: figures.OfTask, name: str, whole: bool) -> No
     if run is None:
         return
     parts.draw_verdict(_answer_words(run))
-    text, tokenizer, spans = run.sample.tokens.text or "", page.model.tokenizer, prompt_spans(run.sample)
+    spans = () if run.finder is None else prompt_spans(run.sample)
     parts.draw_text(run.sample.tokens, spans, whole)
     if run.finder is None:
         caption("No span of this sample is marked as asked: there is nothing for heads to find.")
         return
+    text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
     prompt = (text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
     finder, crop = FIGURES[type(form)]
     parts.draw_heads(page, finder(**vars(form)), crop(**vars(form)), run.finder, "Needle", prompt)

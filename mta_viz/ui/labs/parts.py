@@ -165,7 +165,7 @@ def draw_text(tokens: Tokens, spans: Sequence[Span], whole: bool, words: str = "
     others = [color.name for color in dict.fromkeys(colors_of(spans)) if color not in (ASKED, ASKING)]
     key = f"{ASKED.name}, bold: what is asked for; {ASKING.name}: the question"
     key += f"; {', '.join(others)}: the others" if others else ""
-    caption(f"{len(tokens):,} tokens{words}. Outlined {key}.")
+    caption(f"{len(tokens):,} tokens{words}." + (f" Outlined {key}." if spans else ""))
 
 
 def _gap(text: str, whole: bool) -> str:

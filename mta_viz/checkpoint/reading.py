@@ -205,11 +205,9 @@ def _inspect(
         return _inspect_dump(location)
     params, problems = read_params(settings)
     weights = open_weights(location)
-    if problems:
-        if not weights.n_bytes and location.folder.is_file():  # cut short: it may hold its settings itself
-            problems = ()
-        nothing = Parsed(None), _OpenedTokenizer()
-        return _Findings(location, *nothing, weights, (*problems, *weights.problems))
+    if problems:  # a file that is cut short may hold its settings itself
+        known = () if not weights.n_bytes and location.folder.is_file() else problems
+        return _Findings(location, Parsed(None), _OpenedTokenizer(), weights, (*known, *weights.problems))
     if location.format == "huggingface":
         return _inspect_huggingface(location, params, weights, open_tokenizer, given)
     model = params.get("model") if isinstance(params, dict) else None

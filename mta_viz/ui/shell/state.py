@@ -110,8 +110,7 @@ class Link:
 
 @dataclass
 class Session:
-    """One visitor's. `values` are the settings' by name, `unchosen` names those that a page's default gave,
-    `drawn` are the defaults of those the page has drawn.
+    """One visitor's. `values`: of chosen settings by name, `usual`: of others, `drawn`: the page's defaults.
 
     `borrowed` and `before` name the widgets of this run of the page and of the one before, `turns` counts how
     often each got a value that its visitor did not give it, `shown` is what each key's widget shows,
@@ -122,7 +121,7 @@ class Session:
     selection: Selection = field(default_factory=Selection)
     page: str = ""
     values: dict[str, Any] = field(default_factory=dict)
-    unchosen: set[str] = field(default_factory=set)
+    usual: dict[str, Any] = field(default_factory=dict)
     drawn: dict[str, Any] = field(default_factory=dict)
     borrowed: set[str] = field(default_factory=set)
     before: set[str] = field(default_factory=set)
@@ -218,12 +217,11 @@ class Setting(Generic[T]):
     @property
     def value(self) -> T:
         """As it is now."""
-        return session().values.get(self.name, self.default)
+        return session().values.get(self.name, session().usual.get(self.name, self.default))
 
     def put(self, value: T) -> None:
         """Set it; the widget that borrows it follows at its next drawing."""
         session().values[self.name] = value
-        session().unchosen.discard(self.name)
 
     def declare(
         self, default: T | None = None, options: Sequence[T] | None = None, within: Limits | None = None
@@ -233,16 +231,12 @@ class Setting(Generic[T]):
         `default`: of this page. `within`: the least and largest number an address may ask for.
         """
         usual, current = self.default if default is None else default, session()
-        if self.name in current.unchosen:  # another page or model may have another default
-            current.unchosen.remove(self.name)
-            current.values.pop(self.name, None)
         if self.private:
             return current.values.get(self.name, usual)
         if current.restoring and self.name not in current.drawn:  # what an address leaves out is as usual
             current.values.pop(self.name, None)
         current.drawn[self.name] = usual
-        text = current.link.settings.pop(self.name, None)
-        if text is not None:
+        if (text := current.link.settings.pop(self.name, None)) is not None:
             try:
                 long = isinstance(usual, str) and options is None and kept_prompts.is_address(text)
                 value = kept_prompts.text_at(text) if long else from_text(text, usual, options, within)
@@ -266,10 +260,7 @@ class Setting(Generic[T]):
         elif options is not None and value not in options:
             value = self.default if default is None else default
             session().values.pop(self.name, None)
-        chosen = self.name in session().values
-        self.put(value)
-        if not chosen:
-            session().unchosen.add(self.name)
+        (session().values if self.name in session().values else session().usual)[self.name] = value
         key = borrow(self.name, value, str([*map(words, value)] if isinstance(value, list) else words(value)))
         # also for a browser that has the widget later than the value
         shown: dict[str, Any] = {"value": value}
@@ -341,7 +332,7 @@ def parameters() -> dict[str, str]:
     settings = {
         name: _setting_text(name, value)
         for name, default in current.drawn.items()
-        if (value := current.values.get(name)) != default
+        if (value := current.values.get(name, default)) != default
     }
     texts = {name: text for name, text in settings.items() if text is not None}
     return texts | url_from_selection(current.selection) | link.prompt | link.plan | link.places
@@ -378,8 +369,7 @@ def left_out() -> tuple[str, ...]:
 
 def mirror() -> None:
     """Write it to the address bar, if it differs."""
-    wanted = parameters()
-    if dict(st.query_params) != wanted:
+    if dict(st.query_params) != (wanted := parameters()):
         st.query_params.from_dict(wanted)
 
 

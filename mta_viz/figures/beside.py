@@ -222,6 +222,3 @@ def _equal_words(source: Source, difference: ComparedMap) -> str:
         f"{words} Both prompts begin alike, and no token sees what comes after it. Prompts of equally "
         "many tokens are compared at every position."
     )
-
-
-IDENTITY = "same model, kernels at identity"

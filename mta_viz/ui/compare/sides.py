@@ -4,7 +4,7 @@ Owns the pickers of A and B, the modes and the swap; run B and the numbers of th
 beside the page with progress and Stop.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,6 @@ from mta_viz.analysis.compare.comparing import Comparison, Paired, identity_plan
 from mta_viz.checkpoint.reading import Found
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.figures.base import Source
-from mta_viz.figures.beside import IDENTITY
 from mta_viz.figures.compare import ComparedAnswers, side_names
 from mta_viz.model.plans import Plan
 from mta_viz.run.tracing import Trace, capture
@@ -34,6 +33,7 @@ from mta_viz.ui.shell.work import Work
 TWO_MODELS, TWO_PROMPTS, EDITS = MODES = ("two models", "two prompts", "with / without edits")
 MODE, PROMPT_B = Setting("mode", TWO_MODELS), Setting("b prompt", "")
 MODEL_B, STEP_B = Setting[str | None]("b", None), Setting[int | None]("b step", None)
+IDENTITY = "same model, kernels at identity"  # a B
 RUN, PAIRS, NUMBERS = "compare run", "compare heads", "compare numbers"  # names of work
 
 
@@ -49,15 +49,16 @@ class Side:
         return self.run if self.run is not None else ("edited", page.key, self.plan)
 
 
-def pick_side(page: Page) -> Side | None:
-    """Draw the header's row and say what B is; None: it was said what to do first."""
-    mode = bar("What differs", MODES, MODE)
+def pick_side(page: Page, row: Any) -> Side | None:
+    """Say in the row what differs and what B is; None: it was said what to do first."""
+    with row:
+        mode = bar("What differs", MODES, MODE)
     if mode == TWO_PROMPTS:
-        return _two_prompts(page)
-    return _edits(page) if mode == EDITS else _two_models(page)
+        return _two_prompts(page, row)
+    return _edits(page) if mode == EDITS else _two_models(page, row)
 
 
-def _two_models(page: Page) -> Side | None:
+def _two_models(page: Page, row: Any) -> Side:
     models, own = _models(), page.model_key
     here = next((name for name, model in models.items() if str(model.path) == own.path), "this model")
     others = [name for name in models if name != here or len(_steps(models[name])) > 1]
@@ -65,8 +66,7 @@ def _two_models(page: Page) -> Side | None:
     options, default = [IDENTITY, *others], base or registry.twin_of(here, others) or IDENTITY
     if state.is_another("compared model", here):  # which has a twin of its own
         MODEL_B.put(None)
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        _pick_a(here, models)
+    with row:
         words = "The model beside it, on the same prompt."
         name = menu("B", options, MODEL_B, default=default, width=300, help=words)
         steps = _steps(models[name]) if name in models else ()
@@ -79,22 +79,12 @@ def _two_models(page: Page) -> Side | None:
     return Side(RunKey(key, tokens.ids if tokens.text is None else tokens.text))
 
 
-def _pick_a(here: str, models: Mapping[str, Found]) -> None:
-    names, key = list(models) if here in models else [here, *models], state.borrow("compare.a", here)
-    look: Any = {"index": names.index(here), "width": 300, "key": key, "help": "The sidebar's checkpoint."}
-    st.selectbox("A", names, on_change=state.on_choice(key, _choose), **look)
-
-
-def _choose(name: str) -> None:
-    """Another model for the page. The chosen head stays: pairs say what stands beside it."""
-    state.select(checkpoint=name, query=None, key=None, place=None)
-    state.part(Part).crop = None
-
-
 def _swap_models(a: str, b: str) -> None:
+    """The chosen head stays: pairs say what stands beside it."""
     MODEL_B.put(a)
     state.is_another("compared model", b)  # so that B stays
-    _choose(b)
+    state.select(checkpoint=b, query=None, key=None, place=None)
+    state.part(Part).crop = None
 
 
 def _draw_swap(possible: bool, swap: Callable[[], None]) -> None:
@@ -102,14 +92,14 @@ def _draw_swap(possible: bool, swap: Callable[[], None]) -> None:
     st.button("Swap", key="compare.swap", disabled=not possible, on_click=swap, **look)
 
 
-def _two_prompts(page: Page) -> Side | None:
+def _two_prompts(page: Page, row: Any) -> Side | None:
     tokens: Tokens = page.trace.tokens
     own = tokens.text
     if own is None:
         st.info("Two prompts need the model's tokenizer; token ids can be compared on two models.")
         return None
     minimal = other_question(tokens, page.model.tokenizer)
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with row:
         words = "Prompt A with one thing changed"
         text = st.text_area("Prompt B", height=80, placeholder=words, **PROMPT_B.widget(default=minimal))
 

@@ -48,7 +48,8 @@ WHY = {
     "block": ": the letters of the block {of}'s prompt asks for.",
     "likeliest": ": {of}'s most probable next token.",
 }
-PART = Setting("compared", "Answers")
+ANSWERS = "Answers"
+PART = Setting("compared", ANSWERS)
 Which = Literal["a", "b", "difference"]
 SIDES: dict[Which, str] = {"a": "A", "b": "B", "difference": "A-B"}
 
@@ -58,42 +59,47 @@ def draw_compare(page: Page, selected: Selected) -> None:
     try:
         both = _compared(page)
         if both is not None:
-            _draw_maps(page, selected, both)
-            time.sleep(PAINT)
-            _draw_numbers(page, selected, both)
+            _draw_asked(page, selected, both)
     except MtaVizError as error:
         st.error(plain(str(error)))
 
 
-def _draw_numbers(page: Page, selected: Selected, both: Compared) -> None:
-    """What is asked for alone: charts of everything would keep the browser from the maps."""
-    names = {name: words for name, (words, _) in NUMBERS.items()}
-    chosen = bar("Compared", names, PART, label_visibility="collapsed")
+def _draw_asked(page: Page, selected: Selected, both: Compared) -> None:
+    """What is asked for alone: all of it is a long page, and its charts keep the browser from the maps."""
+    chosen = bar(
+        "Compared", {name: words for name, (words, _) in PARTS.items()}, PART, label_visibility="collapsed"
+    )
+    if chosen == ANSWERS:
+        _draw_maps(page, selected, both)
+        time.sleep(PAINT)
     result = numbers(both)
     if result is not None:
-        NUMBERS[chosen][1](page, selected, both, result)
+        PARTS[chosen][1](page, selected, both, result)
 
 
 def _compared(page: Page) -> Compared | None:
-    side = pick_side(page)
+    row = st.container(horizontal=True, vertical_alignment="bottom", key="compare")
+    side = pick_side(page, row)
     if side is None:
         return None
     if MODE.value != EDITS and plan.current_plan(page.model.config):
         words = f"choose “{EDITS}” to see the edited one"
         caption(f"A plan is active. Here A is the original model; {words}.")
-    return compared(page, side, _draw_options(page, side))
+    help = "The answer, the part whose share is measured, and which heads stand beside one another"
+    with row, st.popover("", icon=":material/tune:", help=help):
+        options = _draw_options(page, side)
+    return compared(page, side, options)
 
 
 def _draw_options(page: Page, side: Side) -> dict[str, Any]:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        plan.draw_answer(width=300)
-        span, by_needle = _pick_span(page), False
-        if span is not None and side.run is not None and side.run.model != page.model_key:
-            words = (
-                "Automatic: by index where one model comes from the other, else by likeness of maps. "
-                "Needle share: A's best finder beside B's best."
-            )
-            by_needle = bar("Pair heads by", RULES, PAIR_BY, help=words) == BY_NEEDLE
+    plan.draw_answer()
+    span, by_needle = _pick_span(page), False
+    if span is not None and side.run is not None and side.run.model != page.model_key:
+        words = (
+            "Automatic: by index where one model comes from the other, else by likeness of maps. "
+            "Needle share: A's best finder beside B's best."
+        )
+        by_needle = bar("Pair heads by", RULES, PAIR_BY, help=words) == BY_NEEDLE
     answer = plan.ANSWER.value or None
     return {"answer": answer, "span": span, "pair_by": "needle" if by_needle else None}
 
@@ -104,7 +110,7 @@ def _pick_span(page: Page) -> Span | None:
     if len(spans) < 2:
         return next(iter(spans.values()), None)
     asked = next((name for name in spans if name.endswith("(asked)")), next(iter(spans)))
-    return spans[menu("Share of", [*spans], SPAN, default=asked, width=220)]
+    return spans[menu("Share of", [*spans], SPAN, default=asked)]
 
 
 def _draw_answers(page: Page, selected: Selected, both: Compared, result: Comparison) -> None:
@@ -150,16 +156,11 @@ def _p(log_probability: float) -> str:
 def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
     place, shared = (selected.layer, selected.head), both.paired.shared
     partner = both.paired.pairs.of(*place)
-    caption(_pairing_words(page, both, place))
-    if shared.why:
-        caption(shared.why)
+    words = [shared.why, _stage_words(both, selected, partner), _pairing_words(page, both, place)]
+    caption(" ".join(filter(None, words)))
     if partner is None:
         st.info("Nothing in B stands beside this head, so there are no maps to compare.")
         return
-    beside = stage_beside(both.source.other.trace.model.config, partner[0], selected.stage)
-    if beside is not selected.stage:
-        words = f"B's layer has no “{selected.stage.value.long}”: what would enter it, “{beside.value.long}”"
-        caption(f"{words}, leaves it as it is.")
     at = "" if partner == place else f" {head_name(*partner, page.numbering)}"
     headings = f"A: {both.names[0]}", f"B: {both.names[1]}{at}", "A − B"
     cell, look = (selected.query, selected.key), (spans_of(page), page.first_token)
@@ -198,6 +199,16 @@ def _draw_blocks(page: Page, both: Compared, maps: dict[str, ComparedMaps]) -> N
                 st.text(heading)
                 widget = f"compare.{SIDES[spec.side]}.{plan.key_of(both.key, spec, page.numbering)}"
                 show(both.source, spec, widget=widget, square=True)
+
+
+def _stage_words(both: Compared, selected: Selected, partner: Head | None) -> str:
+    if partner is None:
+        return ""
+    beside = stage_beside(both.source.other.trace.model.config, partner[0], selected.stage)
+    if beside is selected.stage:
+        return ""
+    missing, entering = selected.stage.value.long, beside.value.long
+    return f"B's layer has no “{missing}”: what would enter it, “{entering}”, leaves it as it is."
 
 
 def _pairing_words(page: Page, both: Compared, place: Head) -> str:
@@ -293,8 +304,8 @@ def _draw_table(page: Page, both: Compared, result: Comparison) -> None:
             caption("Where one side has no kernel, its convolution leaves scores or weights as they are.")
 
 
-NUMBERS: dict[str, tuple[str, Callable[[Page, Selected, Compared, Comparison], None]]] = {
-    "Answers": ("Answers", _draw_answers),
+PARTS: dict[str, tuple[str, Callable[[Page, Selected, Compared, Comparison], None]]] = {
+    ANSWERS: ("Maps and answers", _draw_answers),
     "Shares": ("What every head gives the needle", _draw_needle),
     "Kernels": ("Kernels", _draw_kernels),
 }

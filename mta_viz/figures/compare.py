@@ -26,6 +26,8 @@ from mta_viz.plots.compare import kernel_trio, share_lines
 from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 
+DISTANCES_PX = 245  # four of them in a row
+
 
 def side_names(source: Source) -> tuple[str, str]:
     """What A and B are called."""
@@ -178,7 +180,7 @@ class ComparedKernels(OfKernels):
                 values[row.layer, row.head] = row.distance
         score = Score("distance", f"{SHORT[self.where]}: distance", "taps", "", Stage.PATTERN, signed=False)
         framed, numbering = self.selected, source.numbering
-        return value_map(score, values, numbering_from=numbering, selected=framed, width=beside.MAP_PX)
+        return value_map(score, values, numbering_from=numbering, selected=framed, width=DISTANCES_PX)
 
     def caption(self, source: Source, result: Comparison) -> str:
         """Where the kernels act."""

@@ -330,6 +330,8 @@ def test_what_an_answer_rests_on_is_the_notebooks(surgery, models_folder):
     assert metric(app, "Logit") == score_text(exact.logit)
     assert metric(app, "L1 H2, as source") == score_text(float(exact.layers[1].sources[2]))
     assert f"its heads' outputs add {exact.layers[1].total:+.6g} to the logit" in said(app)
+    assert "What each softmax cell of this head adds directly" in said(app)
+    app.segmented_control(key="widget.direct effect of").set_value("largest").run()
     assert len(app.dataframe[-1].value) == 20
     app.segmented_control(key="widget.answer token").set_value(1).run()
     second = mta_viz.direct_effect(model, PROMPT, answer="lo", position=3, place=1)

@@ -7,7 +7,7 @@ stand in files.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,6 @@ R = TypeVar("R")
 MAP_PX, ROW_PX, AROUND_PX = 452, 16, 190
 FEWEST_ROWS = 3  # a single one is drawn as high as these
 CellKind = Literal["responsibility", "softmax", "final"]
-CELL_KINDS = get_args(CellKind)
 
 
 def meter_of(source: Source, answer: str | None) -> AnswerMeter:

@@ -165,7 +165,7 @@ def draw_cell(head: Head) -> None:
     with st.container(gap="xsmall", key="cell"):
         pickers.pick_position("query", query, len(pieces), ("n", "m"))
         pickers.pick_position("key", key, len(pieces), ("j", "k"))
-    st.text(f"query {head.tokens.named(query)}\nkey {head.tokens.named(key)}")
+    st.text(f"query {head.tokens.named(query)}, key {head.tokens.named(key)}")
     if key > query:
         caption(f"Key {key} comes after query {query}. The model never sees it: its weight is 0 by the mask.")
         return

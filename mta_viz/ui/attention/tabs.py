@@ -16,7 +16,8 @@ from mta_viz.figures.attention.maps import RowStatistics, StageStrip, StepChange
 from mta_viz.figures.attention.tokens import Column, Gate, Lens, NextToken, Row, TopCells
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage
-from mta_viz.ui.attention.head import SCALE, Head, chosen_span
+from mta_viz.ui.attention.head import SCALE, SIDE, Head, chosen_span
+from mta_viz.ui.linked.component import SIDES
 from mta_viz.ui.shell import pickers, work
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.show import draw, save_line, show
@@ -104,12 +105,13 @@ def _draw_step(head: Head, stages: Sequence[Stage]) -> None:
 
 
 def draw_rows(head: Head) -> None:
-    """The query's row and the key's column."""
-    for kind, field, own in ((Row, "key", "query"), (Column, "query", "key")):
-        figure, at = draw(head.source, kind(**head.place, **head.cell, **head.looks)), head.cell[own]
-        widget, chosen = head.widget(kind.name, at), pickers.on_position(field, **{own: at})
-        chart(figure.figure, widget, chosen, alt="Bars over the tokens, one row a stage")
-        save_line(figure, f"Click a bar to select that {field}. {figure.caption}")
+    """The query's row or the key's column, whichever colours the text."""
+    side = bar("Bars", SIDES, SIDE, label_visibility="collapsed")
+    kind, field, own = (Row, "key", "query") if side == SIDES[0] else (Column, "query", "key")
+    figure, at = draw(head.source, kind(**head.place, **head.cell, **head.looks)), head.cell[own]
+    widget, chosen = head.widget(kind.name, at), pickers.on_position(field, **{own: at})
+    chart(figure.figure, widget, chosen, alt="Bars over the tokens, one row a stage")
+    save_line(figure, f"Click a bar to select that {field}. {figure.caption}")
 
 
 def draw_next_token(head: Head) -> None:

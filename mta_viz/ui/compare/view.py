@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.compare.comparing import AnswerPair, Comparison
 from mta_viz.analysis.compare.maps import stage_beside
 from mta_viz.analysis.compare.pairs import NO_KERNEL, KernelPair
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE, MixPlace, Place
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import compare as figures
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
@@ -38,9 +39,9 @@ ABSENT = (
     "part of the prompt (Find, name)."
 )
 DISTANCES = (
-    "Distance of each of A's kernels from its partner's in B: the square root of the summed squared "
-    "differences of taps. A head without a kernel convolves with the identity, which is what its partner is "
-    "compared with. Hatched: neither has one."
+    "Distance of each of A's kernels from its partner's in B, click one to see both: the square root of the "
+    "summed squared differences of taps. A head without a kernel convolves with the identity, which is what "
+    "its partner is compared with. Hatched: neither has one."
 )
 WHY = {
     "given": ", as typed.",
@@ -115,9 +116,9 @@ def _pick_span(page: Page) -> Span | None:
 
 def _draw_answers(page: Page, selected: Selected, both: Compared, result: Comparison) -> None:
     answers = result.answers
-    st.markdown(f"**{plain(verdict(answers[0], *both.names))}**")
     left, right = st.columns([2, 3], gap="medium")
     with left:
+        st.markdown(f"**{plain(verdict(answers[0], *both.names))}**")
         rows = [
             {
                 "answer": answer.text,
@@ -129,10 +130,10 @@ def _draw_answers(page: Page, selected: Selected, both: Compared, result: Compar
         st.dataframe(rows, hide_index=True)
         for answer in answers:
             caption(f"Answer {quoted(answer.text)}{WHY[answer.source].format(of=answer.of)}")
+        save_line(draw(both.source, figures.ComparedAnswers(**both.question)))
     with right:
         top = [(token.piece, token.a, token.b, token.difference) for token in result.top]
         draw_probabilities(top, ("A", "B", "A − B"))
-        save_line(draw(both.source, figures.ComparedAnswers(**both.question)))
 
 
 def verdict(answer: AnswerPair, name_a: str, name_b: str) -> str:
@@ -156,11 +157,12 @@ def _p(log_probability: float) -> str:
 def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
     place, shared = (selected.layer, selected.head), both.paired.shared
     partner = both.paired.pairs.of(*place)
-    words = [shared.why, _stage_words(both, selected, partner), _pairing_words(page, both, place)]
-    caption(" ".join(filter(None, words)))
+    words = [shared.why, _pairing_words(page, both, place)]
     if partner is None:
+        caption(" ".join(filter(None, words)))
         st.info("Nothing in B stands beside this head, so there are no maps to compare.")
         return
+    words.append(_stage_words(both, selected, partner))
     at = "" if partner == place else f" {head_name(*partner, page.numbering)}"
     headings = f"A: {both.names[0]}", f"B: {both.names[1]}{at}", "A − B"
     cell, look = (selected.query, selected.key), (spans_of(page), page.first_token)
@@ -170,12 +172,12 @@ def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
         if side != "difference" or shared.n
     }
     longest = max(len(page.trace.tokens), len(both.source.other.trace.tokens))
-    (_draw_linked if longest <= VIEW_UP_TO else _draw_blocks)(page, both, maps)
+    (_draw_linked if longest <= VIEW_UP_TO else _draw_blocks)(page, both, maps, " ".join(filter(None, words)))
     if not shared.n:
         st.info("No difference: from the first token on the prompts differ.")
 
 
-def _draw_linked(page: Page, both: Compared, maps: dict[str, ComparedMaps]) -> None:
+def _draw_linked(page: Page, both: Compared, maps: dict[str, ComparedMaps], paired: str) -> None:
     """Every cell, linked to the text and to the maps above."""
     panels, words = [], list[str]()
     for heading, spec in maps.items():
@@ -186,13 +188,14 @@ def _draw_linked(page: Page, both: Compared, maps: dict[str, ComparedMaps]) -> N
     tokens = page.trace.tokens
     draw_beside(Linked(f"{VIEW}.beside", run, tuple(panels), tokens, page.numbering, spec.spans))
     with st.container(horizontal=True, vertical_alignment="center"):
-        caption(" ".join(dict.fromkeys(words)))
+        caption(" ".join(dict.fromkeys([paired, *words])))
         for spec in maps.values():
             save_button(keep(both.source, spec), f"Save {SIDES[spec.side]}")
 
 
-def _draw_blocks(page: Page, both: Compared, maps: dict[str, ComparedMaps]) -> None:
+def _draw_blocks(page: Page, both: Compared, maps: dict[str, ComparedMaps], paired: str) -> None:
     """Too long to be sent cell by cell."""
+    caption(paired)
     with st.container(key="beside-compared"):
         for heading, spec in maps.items():
             with st.container():
@@ -201,9 +204,7 @@ def _draw_blocks(page: Page, both: Compared, maps: dict[str, ComparedMaps]) -> N
                 show(both.source, spec, widget=widget, square=True)
 
 
-def _stage_words(both: Compared, selected: Selected, partner: Head | None) -> str:
-    if partner is None:
-        return ""
+def _stage_words(both: Compared, selected: Selected, partner: Head) -> str:
     beside = stage_beside(both.source.other.trace.model.config, partner[0], selected.stage)
     if beside is selected.stage:
         return ""
@@ -257,19 +258,31 @@ def _draw_kernels(page: Page, selected: Selected, both: Compared, result: Compar
     place = selected.layer, selected.head
     with st.container(horizontal=True, gap="xsmall"):
         for where in dict.fromkeys(row.where for row in rows if row.distance > 0):
-            with st.container(width=MAP_PX):
+            with st.container(width=figures.DISTANCES_PX):
                 spec = figures.ComparedKernels(where=where, selected=place, **both.question)
                 widget = f"compare.kernels.{where}.{plan.key_of(both.key, place, page.numbering)}"
-                show(both.source, spec, on_head, widget=widget)
+                show(both.source, spec, partial(_open_kernel, where), widget=widget)
     own = {row.where: row for row in rows if (row.layer, row.head) == place}
-    for kind in KEY_QUERY:
-        if kind in own and own[kind].distance == 0:
-            caption(f"This head's kernel {WHERE[kind]} is the same in A and B: {own[kind].shape_a}.")
-        elif kind in own:
-            kernel = figures.ComparedKernel(where=kind, layer=place[0], head=place[1], **both.question)
-            widget = f"compare.trio.{kind}.{plan.key_of(both.key, place, page.numbering)}"
-            show(both.source, kernel, widget=widget)
+    _draw_kernel(both, place, own)
     _draw_table(page, both, result)
+
+
+def _open_kernel(where: str, widget: str) -> None:
+    if clicked := pair_of(widget):
+        state.select(layer=clicked[0], head=clicked[1], place=where)
+
+
+def _draw_kernel(both: Compared, place: Head, own: Mapping[Place | MixPlace, KernelPair]) -> None:
+    """One of the head's kernels that differ, at first the chosen one; of the others that they do not."""
+    chosen, differ = state.selection().place, list[Place]()
+    for where in sorted(KEY_QUERY, key=lambda where: where != chosen):
+        if where in own and own[where].distance:
+            differ.append(where)
+        elif where in own:
+            caption(f"This head's kernel {WHERE[where]} is the same in A and B: {own[where].shape_a}.")
+    if differ:
+        kernel = figures.ComparedKernel(where=differ[0], layer=place[0], head=place[1], **both.question)
+        show(both.source, kernel, widget=f"compare.trio.{differ[0]}.{plan.key_of(both.key, place)}")
 
 
 def _why_none(both: Compared, result: Comparison) -> str:

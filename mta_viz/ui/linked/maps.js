@@ -267,11 +267,11 @@ class Maps {
     });
     if (!kernel) this.taps = null;
     this.titles.forEach((node, at) => this.stand(node, this.plots[at]));
-    if (this.kernel) this.stand(this.kernel, { ...this.taps, x: this.taps.x - room.taps + 2, head: this.taps.wide + room.taps + room.between - 14 });
+    if (this.kernel) this.stand(this.kernel, { ...this.taps, x: this.taps.x - room.taps + 2, head: this.taps.wide + room.taps + room.between - 14, more: 16 });
   }
 
-  stand(node, { x, y, head, words }) {
-    Object.assign(node.style, { left: `${x}px`, top: `${y - words - TOP}px`, width: `${head}px`, height: `${words}px` });
+  stand(node, { x, y, head, words, more = 0 }) { // more: of the bars' height, where none are
+    Object.assign(node.style, { left: `${x}px`, top: `${y - words - TOP}px`, width: `${head}px`, height: `${words + more}px` });
   }
 
   x(plot, column) {

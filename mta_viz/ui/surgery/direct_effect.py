@@ -8,7 +8,7 @@ import streamlit as st
 from mta_viz.analysis.cause.direct_effect import Cell, DirectEffects
 from mta_viz.analysis.cause.removed_cells import RemovedCells
 from mta_viz.figures.cause import attribution as figures
-from mta_viz.figures.cause.attribution import CELL_KINDS, MAP_PX, CellsRemoved
+from mta_viz.figures.cause.attribution import MAP_PX, CellsRemoved
 from mta_viz.plots.theme import score_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tokenizers.base import Tokens
@@ -18,11 +18,20 @@ from mta_viz.ui.shell.pickers import Selected, on_head
 from mta_viz.ui.shell.plan import key_of
 from mta_viz.ui.shell.show import draw, measured_beside, save_line, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, explain, head_label, layer_label, plain
+from mta_viz.ui.shell.widgets import bar, explain, head_label, layer_label, plain
 from mta_viz.ui.shell.work import time_text
 from mta_viz.ui.surgery.answer import AnswerAt, pick_question
 
 TOKEN = Setting("answer token", 0)
+LARGEST = "largest"
+SHOWN = {
+    "responsibility": "the head's direct effects",
+    "softmax": "its softmax weights",
+    "final": "its final weights",
+    LARGEST: "the layer's largest, removed",
+}
+KIND = Setting("direct effect of", "responsibility")
+TABLE_PX = 300
 BY_ITSELF = 10  # seconds: longer runs wait for a press
 EFFECTS = {
     "direct": ("%+.4f", "Direct effect on the logit; norms and gate held as the run left them."),
@@ -33,15 +42,17 @@ EFFECTS = {
 
 
 def draw_direct_effect(page: Page, selected: Selected) -> None:
-    """The question, every layer's heads, the chosen head's cells above its own maps, and cells removed."""
+    """The question, every layer's heads, and of the chosen one its cells, its maps, or cells removed."""
     explain(
         "What each softmax cell adds directly to the answer's logit, exactly, without gradients.",
         "After the softmax all is linear: convolution, head mixing, weighting the values. "
         "Held fixed, as the run left them: group norm, gate, and the final norm's scale. What later layers "
-        "make of it is not in it: the whole effect of the largest cells stands beside it below.",
+        "make of it is not in it: the whole effect of the largest cells stands beside it in their table.",
     )
-    asked, source = pick_question(page), source_of(page)
-    place, which = (selected.layer, selected.head), {"token": _pick_token_of(page, asked), **asked.question()}
+    place, source = (selected.layer, selected.head), source_of(page)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        asked = pick_question(page)
+        which = {"token": _pick_token_of(page, asked), **asked.question()}
     spec = figures.SourceHeads(selected=place, **which)
     with st.spinner("Folding the maps back ..."):
         result = figures.direct_effects(source, spec, spec.token)
@@ -50,12 +61,14 @@ def draw_direct_effect(page: Page, selected: Selected) -> None:
             show(source, spec, on_head, result=result, widget=f"responsible.{key_of(page.key, which)}")
         with st.container(width=MAP_PX):
             _draw_sums(page, selected, result)
-    for of in CELL_KINDS:
-        look: dict[str, Any] = {"layer": place[0], "head": place[1], "first_token": page.first_token}
-        cells = figures.SourceCells(of=of, **look, **which)
-        show(source, cells, widget=f"responsible.{of}.{key_of(page.key, cells)}")
-    removed = figures.CellsRemoved(layer=selected.layer, **which)
-    _draw_cells(page, result.tokens, result.largest(selected.layer), removed)
+    of = bar("Shown", SHOWN, KIND, label_visibility="collapsed")
+    if of == LARGEST:
+        removed = figures.CellsRemoved(layer=selected.layer, **which)
+        _draw_cells(page, result.tokens, result.largest(selected.layer), removed)
+        return
+    look: dict[str, Any] = {"layer": place[0], "head": place[1], "first_token": page.first_token}
+    cells = figures.SourceCells(of=of, **look, **which)
+    show(source, cells, widget=f"responsible.{of}.{key_of(page.key, cells)}")
 
 
 def _pick_token_of(page: Page, asked: AnswerAt) -> int:
@@ -67,9 +80,7 @@ def _pick_token_of(page: Page, asked: AnswerAt) -> int:
     pieces = page.model.tokenizer.pieces(ids) if page.model.tokenizer else tuple(map(str, ids))
     names = {place: plain(f"{place + 1}: {piece}") for place, piece in enumerate(pieces)}
     words = "A logit is one token's. Later tokens are asked for after the earlier ones."
-    place = int(bar("Token of the answer", names, TOKEN, default=asked.answer.place, help=words))
-    caption(f"Explains {asked.answer.explains(place, pieces[place])}")
-    return place
+    return int(bar("Token of the answer", names, TOKEN, default=asked.answer.place, help=words))
 
 
 def _draw_sums(page: Page, selected: Selected, result: DirectEffects) -> None:
@@ -92,8 +103,6 @@ def _draw_sums(page: Page, selected: Selected, result: DirectEffects) -> None:
 
 def _draw_cells(page: Page, tokens: Tokens, cells: Sequence[Cell], spec: CellsRemoved) -> None:
     """The layer's largest direct effects, and what is lost when the first of them are removed."""
-    layer = layer_label(cells[0].layer, page.numbering)
-    st.markdown(f"**{layer}: the cells of largest direct effect, of all its heads**")
     removed = _removed(page, spec)
     st.dataframe(
         [
@@ -107,6 +116,7 @@ def _draw_cells(page: Page, tokens: Tokens, cells: Sequence[Cell], spec: CellsRe
             for cell, effects in zip(cells, _effects(cells, removed), strict=True)
         ],
         hide_index=True,
+        height=TABLE_PX,
         column_config={
             name: st.column_config.NumberColumn(name, format=text, help=words)
             for name, (text, words) in ({"softmax": ("%.3f", None)} | EFFECTS).items()

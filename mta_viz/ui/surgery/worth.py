@@ -36,6 +36,12 @@ ON = Setting("worth of", FILE)
 TAKEN_OUT = Setting[Edit]("taken out", "own-tap")
 MANY, PAIRS = Setting("worth samples", 8), Setting("worth pairs", 20)
 EDIT_NAMES = {"own-tap": "own tap only", "identity": "identity", "zero": "zero"}
+WORTH = (
+    "What is lost without a kernel, and gained with it alone, of the original model. Necessary: what the "
+    "right answer loses when it alone is taken out. Sufficient: what it gains when it alone is kept and all "
+    "others are out. Kernels that stand in for each other are not necessary, those that need each other not "
+    "sufficient; the Shapley value sees both. The plan plays no part here."
+)
 GREEDY = "Accuracy, and the answer's log-probability; with all kernels {complete}, with none {none}."
 GREEDILY = (
     "Sets of kernels, found greedily: the next kernel is, of the eight of largest Shapley value, the one "
@@ -49,17 +55,9 @@ def draw_worth(page: Page, selected: Selected) -> None:
     if not kernel_ids(page.model, "own-tap"):
         st.info("This model has no kernels: there is no effect to share out.")
         return
-    explain(
-        "What is lost without a kernel, and gained with it alone, of the original model.",
-        "Necessary: what the right answer loses "
-        "when it alone is taken out. Sufficient: what it gains when it alone is kept and all others are "
-        "out. Kernels that stand in for each other are not necessary, those that need each other not "
-        "sufficient; the Shapley value sees both. The plan plays no part here.",
-    )
     there = worth_of(page)
-    chosen = bar(
-        "Measured", _offered(page, there), ON, default=FILE if isinstance(there, TaskShapley) else "prompt"
-    )
+    usual = FILE if isinstance(there, TaskShapley) else "prompt"
+    chosen = bar("Measured", _offered(page, there), ON, default=usual, help=WORTH)
     if chosen == FILE and isinstance(there, TaskShapley):
         _draw_values(page, {}, there)
         return

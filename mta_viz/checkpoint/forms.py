@@ -98,7 +98,7 @@ def plain(weights: StoredWeights, embedding: str) -> StoredWeights:
 def _own_names(weights: StoredWeights, embedding: str) -> tuple[dict[str, str], list[str], list[str]]:
     """(name -> key in the file, notes, problems); the optimiser's tensors are left out beside the model's."""
     keys = [*weights.tensors, *weights.unreadable]
-    wrappers = sorted({found for key in keys for found in _WRAPPER.findall(key)})
+    wrappers = sorted({wrapper for key in keys for wrapper in _WRAPPER.findall(key)})
     bare = {key: _WRAPPER.sub("", key) for key in keys}
     ends = [name.removesuffix(embedding) for name in bare.values() if name.endswith(f".{embedding}")]
     prefix = ends[0] if len(ends) == 1 and embedding not in bare.values() else ""
@@ -301,12 +301,12 @@ def _difference(kind: str, table: Tensor, turns: np.ndarray) -> str | None:
             return None
         pair = int(np.abs(own / turns - 1).argmax())
         return f"pair {pair} turns by {own[pair]:g} a position, expected {turns[pair]:g}{_theta(own, turns)}"
-    found = _cosines_and_sines(kind, table, pairs)
-    if found is None:
+    both = _cosines_and_sines(kind, table, pairs)
+    if both is None:
         return f"its shape is {list(table.shape)}, which is none of a table for heads {2 * pairs} wide"
-    step = -(-found.shape[1] // _MOST_ROWS)
-    angles = np.arange(0, found.shape[1], step)[:, None] * turns
-    for name, own, wanted in zip(("cosine", "sine"), found[:, ::step], (np.cos, np.sin), strict=True):
+    step = -(-both.shape[1] // _MOST_ROWS)
+    angles = np.arange(0, both.shape[1], step)[:, None] * turns
+    for name, own, wanted in zip(("cosine", "sine"), both[:, ::step], (np.cos, np.sin), strict=True):
         wrong = ~np.isclose(own, wanted(angles), rtol=0, atol=10 * close)
         if wrong.any() and not np.isnan(own).all():
             row, pair = (int(place) for place in np.argwhere(wrong)[0])

@@ -337,15 +337,15 @@ def _look(folder: Path, below: list[Path] | None, skipped: list[str]) -> list[Pa
     try:
         with os.scandir(folder) as there:
             entries = sorted(there, key=lambda entry: entry.name)
-        found = find_checkpoint(folder) if any(_TELLING.fullmatch(entry.name) for entry in entries) else None
+        own = find_checkpoint(folder) if any(_TELLING.fullmatch(entry.name) for entry in entries) else None
     except OSError as error:
         skipped.append(_no_access(folder, error))
         return []
     except CheckpointError:  # a broken run; describing it says what is wrong
         return [folder]
     shown = [(folder / entry.name, entry) for entry in entries if entry.name[0] != "."]
-    models = [folder, *(path for path, _ in shown if is_beside(path))] if found is not None else []
-    may_have_more = found is None or found.format in ("gguf", "adapter")  # one file hides no folders
+    models = [folder, *(path for path, _ in shown if is_beside(path))] if own is not None else []
+    may_have_more = own is None or own.format in ("gguf", "adapter")  # one file hides no folders
     if below is not None and may_have_more:
         others = (path for path, entry in shown if not entry.is_file(follow_symlinks=False))
         below += (path for path in others if is_folder(path, skipped))

@@ -278,23 +278,24 @@ def compare_runs(
     *,
     answer: str | None = None,
     paired: Paired | None = None,
+    spans: Spans | Literal["asked"] | None = "asked",
+    pair_by: Rule | None = None,
     progress: Progress = lambda share: None,
-    **how: Any,
 ) -> Comparison:
-    """Two runs that are `paired`, else that `pair_runs` pairs; `how` as it takes and raises."""
+    """Two runs that are `paired`, else that `pair_runs` pairs, which says what the rest is and raises."""
     steps = [progress_within(progress, start, 0.25) for start in (0.0, 0.25, 0.5)]
-    found = paired or pair_runs(a, b, progress=steps[0], **how)
-    spans, pairs, same_ids, needle = found.spans, found.pairs, found.same_ids, None
-    if spans is not None:
-        shares = found.shares or _both_shares(a, b, spans, steps[1])
+    paired = paired or pair_runs(a, b, spans=spans, pair_by=pair_by, progress=steps[0])
+    pairs, same_ids, needle = paired.pairs, paired.same_ids, None
+    if paired.spans is not None:
+        shares = paired.shares or _both_shares(a, b, paired.spans, steps[1])
         layers, heads = np.moveaxis(pairs.partner, -1, 0)
         beside = np.where(layers < 0, np.nan, shares[1][layers, heads])
-        needle = NeedleShares(spans, *shares, shares[0] - beside)
+        needle = NeedleShares(paired.spans, *shares, shares[0] - beside)
     kernels = pairing.kernel_pairs(a.model, b.model, pairs, steps[2])
     answers = answer_pairs(a, b, answer, same_ids=same_ids)
     progress(1.0)
     top = top_pairs(a, b, same_ids=same_ids)
-    return Comparison(found.shared, same_ids, pairs, answers, top, needle, kernels)
+    return Comparison(paired.shared, same_ids, pairs, answers, top, needle, kernels)
 
 
 def _both_shares(a: Trace, b: Trace, spans: Spans, progress: Progress) -> tuple[Heads, Heads]:

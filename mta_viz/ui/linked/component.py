@@ -29,6 +29,7 @@ from torch import Tensor
 from mta_viz.analysis.attention.changes import DifferenceMap
 from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.analysis.attention.spans import Span
+from mta_viz.figures.attention.maps import Range
 from mta_viz.plots import theme
 from mta_viz.plots.cells import color_bar, largest
 from mta_viz.plots.parts import colors_of
@@ -39,7 +40,6 @@ EXACT_UP_TO = 512  # tokens a side: a triangle of float32 has half a megabyte
 TEXT_UP_TO = 4096  # tokens that are written out; beyond, those of the map's rows and columns
 PAINT = 0.06  # seconds in which the browser paints the maps: what comes with them would delay the frame
 WHOLE = "whole"  # the name of a crop the view adds itself, as it does "window", around the chosen cell
-Range = tuple[int, int]
 Crop = tuple[Range, Range]  # queries and keys
 
 

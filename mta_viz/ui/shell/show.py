@@ -16,6 +16,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting import saved as files
 from mta_viz.exporting.pictures import SIZES, Format, SizeName, has_scales
 from mta_viz.exporting.saved import Choices, Colours, Saved
+from mta_viz.figures.attention.maps import Range
 from mta_viz.figures.base import Drawn, Measured, NamedFigure, Source, drawn
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import changed, remember, remember_with_run
@@ -35,7 +36,6 @@ COLOUR = Setting[Colours]("export colours", "colour", private=True)
 RESOLUTION = Setting("export dpi", 300, private=True)
 SMALL_PT = 6.0  # print asks for no less
 WHOLE = "as shown"
-Range = tuple[int, int]  # of tokens, the end excluded
 QUERIES = Setting("export queries", WHOLE, private=True)
 KEYS = Setting("export keys", WHOLE, private=True)
 

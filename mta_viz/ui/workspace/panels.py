@@ -17,14 +17,14 @@ from mta_viz.analysis.cause.story import Story
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId, layer_kernels
 from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
 from mta_viz.analysis.labs.finder import NEIGHBOURS, region
-from mta_viz.figures.attention.maps import WHOLE_UP_TO, HeadMap, whole_map
+from mta_viz.figures.attention.maps import WHOLE_UP_TO, HeadMap, Range, whole_map
 from mta_viz.figures.base import Drawn
 from mta_viz.figures.beside import EditedMaps
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.kernels.mosaic import tap_limit
 from mta_viz.ui.attention.head import SCALE, SCALES, VIEW, Head, chosen_span, hits_of, is_pooled
-from mta_viz.ui.linked.component import WHOLE, Crop, KernelPanel, Linked, Panel, Range, Seen, opening_of
+from mta_viz.ui.linked.component import WHOLE, Crop, KernelPanel, Linked, Panel, Seen, opening_of
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part

@@ -26,7 +26,7 @@ from mta_viz.plots.compare import kernel_trio, share_lines
 from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 
-DISTANCES_PX = 245  # four of them in a row
+DISTANCES_PX = 245  # four of them in a row, one beside a trio
 
 
 def side_names(source: Source) -> tuple[str, str]:

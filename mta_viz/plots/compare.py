@@ -19,7 +19,7 @@ from mta_viz.plots.parts import Parts
 from mta_viz.tokenizers.base import Tokens
 
 _MASKED = "not compared: key %{x} is after query %{y}, or a token of them differs in A and B"
-LINES_PX, TRIO_PX = 600, 900
+LINES_PX, TRIO_PX = 600, 740  # beside a map of distances
 _LINES = {"l": 58, "r": 70, "t": 34, "b": 44}
 
 

@@ -109,6 +109,8 @@ def test_two_models_are_compared_head_by_head(visit):
     page.wait_for_selector(f"{KERNELS} .main-svg")
     settle(page)
     click_target(page, KERNELS, [3, 0])
+    expect(page).to_have_url(re.compile("l=3&h=0"))
+    page.get_by_role("radio", name="Maps and answers", exact=True).click()
     third = wait_for_maps(page, "L3 H0")
     assert len({first[0], second[0], third[0]}) == 3
     page.mouse.click(*page.evaluate(WHERE, [12, 5, 2]))

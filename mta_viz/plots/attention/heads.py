@@ -20,6 +20,7 @@ _GAP = 2
 _MAX_TILE_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 44, 12, 66, 40
 _ROW_PX, _NUMBER_PX, _MAX_COLUMN_PX = 28, 38, 64
 TILES_PX, SCATTER_SIZE = 900, (460, 380)
+_LEAST_ROW_PX, _ROWS_PX = 12, 400  # rows of deep models are lower, as far as their names have room
 _CHARS, NOTHING = 7, 0.005  # of a cell's number; the share of the scale under which it has no colour
 
 
@@ -169,9 +170,10 @@ def value_map(
     """
     n_layers, n_heads = values.shape
     column_px = min((width - _LEFT - _RIGHT) / n_heads, _MAX_COLUMN_PX)
+    row_px = max(min(_ROW_PX, _ROWS_PX // n_layers), _LEAST_ROW_PX)
     spare = width - _LEFT - _RIGHT - round(column_px * n_heads)
     margin = {"l": _LEFT, "r": _RIGHT + max(spare, 0), "t": _TOP, "b": _BOTTOM}
-    parts = Parts((width, n_layers * _ROW_PX + _TOP + _BOTTOM), margin)
+    parts = Parts((width, n_layers * row_px + _TOP + _BOTTOM), margin)
     limit = round_up(cells.largest(values)) if limit is None else limit
     colored = cells.grid(
         values,
@@ -203,7 +205,7 @@ def value_map(
         "xaxis": theme.listed([f"H{head + numbering_from}" for head in range(n_heads)]),
         "yaxis": theme.listed([f"L{layer + numbering_from}" for layer in range(n_layers)], down=True),
         "dragmode": False,
-        "hoverdistance": round(max(column_px, _ROW_PX)),
+        "hoverdistance": round(max(column_px, row_px)),
     }
     return parts.figure(_title(score), "head", "layer")
 

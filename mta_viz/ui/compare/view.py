@@ -17,6 +17,7 @@ from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE, MixPlace, 
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import compare as figures
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
+from mta_viz.plots.compare import TRIO_PX
 from mta_viz.plots.theme import score_text
 from mta_viz.printed import probability_text
 from mta_viz.tokenizers.base import quoted
@@ -262,8 +263,9 @@ def _draw_kernels(page: Page, selected: Selected, both: Compared, result: Compar
                 spec = figures.ComparedKernels(where=where, selected=place, **both.question)
                 widget = f"compare.kernels.{where}.{plan.key_of(both.key, place, page.numbering)}"
                 show(both.source, spec, partial(_open_kernel, where), widget=widget)
-    own = {row.where: row for row in rows if (row.layer, row.head) == place}
-    _draw_kernel(both, place, own)
+        own = {row.where: row for row in rows if (row.layer, row.head) == place}
+        with st.container(width=TRIO_PX):
+            _draw_kernel(both, place, own)
     _draw_table(page, both, result)
 
 

@@ -12,8 +12,8 @@ import streamlit as st
 from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.compare.comparing import AnswerPair, Comparison
 from mta_viz.analysis.compare.maps import stage_beside
-from mta_viz.analysis.compare.pairs import NO_KERNEL, KernelPair
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE, MixPlace, Place
+from mta_viz.analysis.compare.pairs import KernelPair
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, MixPlace, Place
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import compare as figures
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
@@ -29,7 +29,7 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head, pair_of
 from mta_viz.ui.shell.show import draw, keep, save_button, save_line, show
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, chart, head_name, menu, plain, row_table
+from mta_viz.ui.shell.widgets import bar, caption, chart, head_name, menu, plain
 from mta_viz.ui.surgery.answer import draw_probabilities
 
 AUTOMATIC, BY_NEEDLE = RULES = ("automatic", "needle share")
@@ -42,7 +42,7 @@ ABSENT = (
 DISTANCES = (
     "Distance of each of A's kernels from its partner's in B, click one to see both: the square root of the "
     "summed squared differences of taps. A head without a kernel convolves with the identity, which is what "
-    "its partner is compared with. Hatched: neither has one."
+    "its partner is compared with. Hatched: neither has one. Save has the shapes and distances of all."
 )
 WHY = {
     "given": ", as typed.",
@@ -266,7 +266,6 @@ def _draw_kernels(page: Page, selected: Selected, both: Compared, result: Compar
         own = {row.where: row for row in rows if (row.layer, row.head) == place}
         with st.container(width=TRIO_PX):
             _draw_kernel(both, place, own)
-    _draw_table(page, both, result)
 
 
 def _open_kernel(where: str, widget: str) -> None:
@@ -293,30 +292,6 @@ def _why_none(both: Compared, result: Comparison) -> str:
     if both.source.trace.model is both.source.other.trace.model:
         return "A and B are one model here: their kernels are equal."
     return "Neither has kernels."
-
-
-def _draw_table(page: Page, both: Compared, result: Comparison) -> None:
-    ranked = sorted(result.kernels, key=lambda row: -row.distance)
-    with st.expander(f"All {len(ranked)} pairs of kernels as a table"):
-        name = f"compare.table.{plan.key_of(both.key, page.numbering)}"
-
-        def choose(row: KernelPair) -> None:
-            state.select(layer=row.layer, head=row.head, place=row.where)
-
-        lines = [
-            {
-                "A": head_name(row.layer, row.head, page.numbering),
-                "B": head_name(row.layer_b, row.head_b, page.numbering),
-                "where": SHORT[row.where],
-                "distance": round(row.distance, 3),
-                "shape in A": row.shape_a,
-                "shape in B": row.shape_b,
-            }
-            for row in ranked
-        ]
-        row_table(name, lines, ranked, choose, height=300)
-        if NO_KERNEL in {shape for row in ranked for shape in (row.shape_a, row.shape_b)}:
-            caption("Where one side has no kernel, its convolution leaves scores or weights as they are.")
 
 
 PARTS: dict[str, tuple[str, Callable[[Page, Selected, Compared, Comparison], None]]] = {

@@ -125,12 +125,9 @@ def draw_next_token(head: Head) -> None:
                 lines = draw(source, Lens(query, "lines"))
                 chart(lines.figure, "lens.lines", alt="How probable the last layer's tokens become")
                 show(source, Lens(query), widget="lens")
-            if not st.toggle("Gate of this layer", **GATE.widget()):
-                return
-            if head.page.model.config.mta.gate:
+            gated = head.page.model.config.mta.gate
+            if gated and st.toggle("Gate of this layer", **GATE.widget()):
                 show(source, Gate(**head.place, position=query), widget="gate")
-            else:
-                caption("This model has no gate: every head's output passes as it is.")
 
 
 def draw_heads(head: Head) -> None:

@@ -88,7 +88,7 @@ def _compared(page: Page) -> Compared | None:
         words = f"choose “{EDITS}” to see the edited one"
         caption(f"A plan is active. Here A is the original model; {words}.")
     help = "The answer, the part whose share is measured, and which heads stand beside one another"
-    with row, st.popover("", icon=":material/tune:", help=help):
+    with row, st.popover("Options", icon=":material/tune:", help=help):
         options = _draw_options(page, side)
     return compared(page, side, options)
 

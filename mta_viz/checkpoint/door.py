@@ -23,7 +23,8 @@ MIB, GIB = 2**20, 2**30
 SETTINGS = MIB  # params.json, a model card, a recipe, the README beside a model
 RESULTS = 64 * MIB  # tables this program wrote: a line a sample, or an effect
 TEXT = 64 * MIB  # a book, a haystack: in memory up to four times that
-MOST_GROUPS, MOST_VALUES = 500_000, 4_000_000  # of a JSON or TOML text, each of some 100 and 40 bytes
+# Of a JSON or TOML text, of some 100, 325 and 40 bytes each: objects and lists, names, other values.
+MOST_GROUPS, MOST_KEYS, MOST_VALUES = 500_000, 1_000_000, 4_000_000
 TENSOR_NAMES = 4 * MIB  # the header of a safetensors file, about 100 bytes a tensor
 _DEVICES = dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "a device")
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", **_DEVICES}
@@ -134,11 +135,17 @@ def read_toml(path: Path, limit: int = SETTINGS) -> dict[str, Any]:
     return _parsed(path, limit, tomllib.loads, "TOML")
 
 
-def has_few_values(text: str | bytes) -> bool:
-    """Whether a JSON or TOML text can be parsed in a few hundred MiB: its brackets and commas, counted."""
-    marks = ["{", "[", ",", "\n"] if isinstance(text, str) else [b"{", b"[", b",", b"\n"]
-    objects, lists, commas, lines = (text.count(mark) for mark in marks)  # type: ignore[arg-type]
-    return objects + lists <= MOST_GROUPS and commas + lines <= MOST_VALUES
+def has_few_values(text: str | bytes, share: float = 1) -> bool:
+    """Whether a JSON or TOML text has at most this share of what is parsed in a few hundred MiB.
+
+    Counted are brackets and what stands between values.
+    """
+    content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if len(content) <= share * MOST_GROUPS:
+        return True
+    counts = (sum(map(content.count, marks)) for marks in (b"{[", b":=", b",\n"))
+    most = MOST_GROUPS, MOST_KEYS, MOST_VALUES
+    return all(count <= share * limit for count, limit in zip(counts, most, strict=True))
 
 
 def _parsed(path: Path, limit: int, parse: Callable[[str], Any], what: str) -> Any:

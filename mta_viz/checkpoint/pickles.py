@@ -7,10 +7,11 @@ Which names a pickle may use is for its unpickler to decide.
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader, BytesIO
 from pickletools import genops, markobject, opcodes
 from typing import Any
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from torch import Tensor
 
@@ -75,6 +76,20 @@ class _Bounded:
         return self.file.read(size)
 
 
+@contextmanager
+def opened_zip(file: BufferedReader | BytesIO, most: int) -> Iterator[ZipFile]:
+    """A ZIP whose table of records is small, of records that unpack no further than is read of them.
+
+    At most `most` bytes of the file are read at once. Raises TooLargeError, and BadZipFile for a damaged one.
+    """
+    bounded: Any = _Bounded(file)
+    with ZipFile(bounded) as archive:
+        if any(record.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for record in archive.infolist()):
+            raise TooLargeError("it is packed otherwise than ZIP files usually are")
+        bounded.most = most
+        yield archive
+
+
 def check_torch_file(file: BufferedReader | BytesIO) -> bool:
     """Whether what torch.save wrote is a ZIP, its format of today; leaves the file at its start.
 
@@ -102,9 +117,7 @@ def check_torch_file(file: BufferedReader | BytesIO) -> bool:
 
 def _zipped_pickles(file: BufferedReader | BytesIO) -> Iterator[bytes]:
     """Every record that torch may take for the pickle: it looks names up without regard to case."""
-    bounded: Any = _Bounded(file)
-    with ZipFile(bounded) as archive:
-        bounded.most = MOST_BYTES
+    with opened_zip(file, MOST_BYTES) as archive:
         records = archive.infolist()
         if any(record.filename.endswith("/constants.pkl") for record in records):
             program = "it is a TorchScript archive, a program with its weights"

@@ -10,13 +10,14 @@ from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
+from io import BytesIO
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, create_model
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import ErrorDetails, SchemaValidator, from_json
 
 from mta_viz.checkpoint.door import has_few_values
-from mta_viz.errors import ConfigError, first_problems
+from mta_viz.errors import MOST_LISTED, ConfigError, first_problems
 from mta_viz.printed import printable, short_repr
 
 T = TypeVar("T")
@@ -35,6 +36,25 @@ Measured = Annotated[
 
 
 _adapter: Any = cache(TypeAdapter)
+_TOO_MANY = "it has more values than any file read here; give another"
+# Shares of the values a text may have: of one where each is told that is wrong, and where unknown names are.
+TOLD, STRICT = 0.01, 0.2
+MOST_FIELDS = 1000  # of an object with more values than `TOLD`
+
+
+@cache
+def _failing_fast(kind: Any) -> SchemaValidator:
+    """The check of a kind that ends a list at its first fault."""
+    return SchemaValidator(_ending_early(_adapter(kind).core_schema))
+
+
+def _ending_early(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return list(map(_ending_early, schema))
+    if not isinstance(schema, dict):
+        return schema
+    early = {"fail_fast": True} if schema.get("type") in ("list", "tuple", "set", "frozenset") else {}
+    return {name: _ending_early(part) for name, part in schema.items()} | early
 
 
 def from_text(
@@ -54,16 +74,20 @@ def from_text(
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     content = content.removeprefix(BOM_UTF8)
     if not has_few_values(content):
-        raise ConfigError(["it has more values than any file read here; give another"], subject, remedy)
+        raise ConfigError([_TOO_MANY], subject, remedy)
     try:
-        data = from_json(content, allow_inf_nan=False)
+        named = _format_of(content)
     except ValueError as error:  # it tells the place in the text, nothing of what stands there
         raise ConfigError([f"it is no JSON ({error})"], subject, remedy) from None
-    named = data.get("format") if isinstance(data, dict) else None
     if named not in (file_format, *older):
         problem = f"its format is {short_repr(named)}; this version reads {file_format!r}"
         raise ConfigError([problem], subject, remedy)
     return _checked(kind, content, subject, remedy, extra="ignore")
+
+
+def _format_of(content: bytes) -> Any:
+    data = from_json(content, allow_inf_nan=False)
+    return data.get("format") if isinstance(data, dict) else None
 
 
 def from_data(kind: type[T], data: Mapping[str, Any], subject: str, *, others: bool = False) -> T:
@@ -81,28 +105,59 @@ def from_data(kind: type[T], data: Mapping[str, Any], subject: str, *, others: b
 def from_lines(kind: type[T], content: bytes, subject: str, remedy: str = "") -> tuple[T, ...]:
     """The dataclasses of a JSON text a line; empty lines are passed over, a field that `kind` has not is not.
 
-    Raises ConfigError with the first problems of all lines, each with its line, and how many more there are.
+    Raises ConfigError with the first problems, each with its line, and how much of the text was not looked at
+    for them.
     """
     values: list[T] = []
     problems: list[str] = []
-    for number, line in enumerate(content.removeprefix(BOM_UTF8).splitlines(), 1):
-        if not line.strip():
-            continue
+    lines = BytesIO(content.removeprefix(BOM_UTF8))
+    for number, line in enumerate(lines, 1):
         try:
-            values.append(_adapter(kind).validate_json(line, strict=True, extra="forbid"))
-        except ValidationError as error:
-            problems += [f"line {number}: {text}" for text in _every_problem(error, kind)]
+            if line.strip():
+                values.append(_of_line(kind, line))
+        except ConfigError as error:
+            problems += [f"line {number}: {text}" for text in error.problems]
+        if len(problems) >= MOST_LISTED and (rest := sum(1 for _ in lines)):
+            problems.append(f"the {rest:,} lines after it were not looked at")
     if problems or not values:
-        listed = first_problems(problems or ["it has no line"], "problems")
-        raise ConfigError(listed, subject, remedy)
+        raise ConfigError(problems or ["it has no line"], subject, remedy)
     return tuple(values)
 
 
+def _of_line(kind: Any, line: bytes) -> Any:
+    if not has_few_values(line, STRICT):
+        raise ConfigError([_TOO_MANY])
+    return _checked(kind, line, "", "", extra="forbid")
+
+
 def _checked(kind: Any, text: bytes, subject: str, remedy: str, *, extra: Literal["ignore", "forbid"]) -> Any:
+    large = not has_few_values(text, TOLD)
+    if large and (problems := _problems_at_once(kind, text)):
+        raise ConfigError(problems, subject, remedy)
+    check = _failing_fast(kind) if large else _adapter(kind)
     try:
-        return _adapter(kind).validate_json(text, strict=True, extra=extra)
+        return check.validate_json(text, strict=True, extra=extra)
     except ValidationError as error:
-        raise ConfigError(_problems(error, kind), subject, remedy) from None
+        more = ["of each list only the first fault is told"] * large
+        raise ConfigError([*_problems(error, kind), *more], subject, remedy) from None
+
+
+def _problems_at_once(kind: Any, text: bytes) -> list[str]:
+    """Why a large text is not checked: pydantic keeps a copy of the whole for each field it lacks."""
+    try:
+        data = from_json(text)
+    except ValueError:
+        return []
+    if _widest(data) > MOST_FIELDS:
+        return [_TOO_MANY]
+    needed = [field.name for field in fields(kind) if field.default is field.default_factory is MISSING]
+    return [f"{name!r} is missing" for name in needed if isinstance(data, dict) and name not in data]
+
+
+def _widest(data: Any) -> int:
+    """The most names that an object in a JSON value has."""
+    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    return max(map(_widest, inner), default=0) if inner is data else max([len(inner), *map(_widest, inner)])
 
 
 def value_problems(kind: type, values: Mapping[str, Any]) -> list[str]:
@@ -126,13 +181,8 @@ def _fields_model(kind: Any) -> Any:
 
 
 def _problems(error: ValidationError, kind: type) -> list[str]:
-    return first_problems(_every_problem(error, kind), "problems")
-
-
-def _every_problem(error: ValidationError, kind: type) -> list[str]:
-    return list(
-        dict.fromkeys(text for each in error.errors(include_url=False) for text in _sentences(each, kind))
-    )
+    found = dict.fromkeys(text for each in error.errors(include_url=False) for text in _sentences(each, kind))
+    return first_problems(list(found), "problems")
 
 
 def _sentences(error: ErrorDetails, kind: type) -> Sequence[str]:

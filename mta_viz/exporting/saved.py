@@ -10,7 +10,6 @@ that works offline. Nothing in it is run.
 import hashlib
 import io
 import json
-import lzma
 import re
 import zipfile
 import zlib
@@ -23,6 +22,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 from pydantic import Field
 
+from mta_viz.checkpoint.pickles import opened_zip
 from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError
@@ -259,7 +259,7 @@ SESSION_FORMAT = "mta_viz session 1"
 SESSION_FILE = "session.json"
 # What unpacking and parsing raise, and what is found wrong here.
 DAMAGED_ZIP = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
     *(ValueError, RecursionError, NotImplementedError, RuntimeError),
 )
 MAX_SESSION = 4 * 2**20  # of session.json, unpacked
@@ -336,7 +336,7 @@ def _digest(given: Carried) -> str:
 def read_session(content: bytes) -> Session:
     """What a session's file asks for. Raises MtaVizError for a damaged or foreign file."""
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with opened_zip(io.BytesIO(content), len(content)) as archive:
             text = _unpacked(archive, SESSION_FILE, MAX_SESSION)
             given = from_text(_Given, text, SESSION_FILE, file_format=SESSION_FORMAT)
             carried = _carried(archive, given.carried)

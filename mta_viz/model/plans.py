@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import PlainValidator
 
-from mta_viz.checkpoint.validate import value_problems
+from mta_viz.checkpoint.door import has_few_values
+from mta_viz.checkpoint.validate import STRICT, value_problems
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError, first_problems
 from mta_viz.model import interventions
@@ -117,6 +118,8 @@ PlanData = Annotated[Plan, PlainValidator(plan_from_data)]  # a plan as a field 
 
 def plan_from_text(text: str) -> Plan:
     """The plan of `plan_as_data`, as JSON. Raises ConfigError."""
+    if not has_few_values(text, STRICT):
+        raise ConfigError(["it has more values than any plan"], subject=SUBJECT)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:

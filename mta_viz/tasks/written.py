@@ -117,6 +117,7 @@ def name_of(text: str) -> str:
 
 
 MOST_PASSAGES, LONGEST = 100_000, 100_000  # of a file; characters of one passage
+MOST_LINES = 2_000_000  # of a file: of each some 60 bytes are taken, several times
 FORMAT_WORDS = (
     "Plain text in UTF-8: one passage a paragraph, with empty lines between them; without any empty line, "
     'one a line. Or JSON lines: one object a line, its passage under "text".'
@@ -141,6 +142,8 @@ def parse_passages(text: str, name: str) -> tuple[str, ...]:
 
     JSON lines are known by their first character, `{`. Raises PromptError saying what is wrong, and where.
     """
+    if (count := text.count("\n")) > MOST_LINES:
+        raise PromptError(f"{name} has {count:,} lines; at most {MOST_LINES:,} are read. Cut it")
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     written = [line.strip() for line in lines if line.strip()]
     if not written:
@@ -165,6 +168,8 @@ def parse_passages(text: str, name: str) -> tuple[str, ...]:
 
 
 def _from_json(line: str, place: int, name: str) -> str:
+    if len(line) > 20 * LONGEST:
+        raise PromptError(f"{name}, line {place}: {len(line):,} characters are more than any passage has")
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:

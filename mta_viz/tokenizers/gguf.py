@@ -28,7 +28,7 @@ from mta_viz.tokenizers.model_files import SPLIT_PATTERN
 
 MOST_HEADER = 64 * door.MIB
 MOST_STRINGS = 2**20  # in all lists; Llama 3 has 128,256 tokens and 280,147 merges
-MOST_TENSORS, MOST_AXES = 2**14, 4
+MOST_TENSORS, MOST_KEYS, MOST_AXES = 2**14, 2**14, 4
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _ALIGNMENT = "general.alignment"
 _SCALARS = dict(enumerate(("<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<f4", "?")))
@@ -135,10 +135,11 @@ def _header(content: _Bytes, size: int) -> Header:
         swapped = int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS
         raise _Damaged("is big-endian" if swapped else f"is of GGUF version {version}, not 2 or 3")
     n_tensors, n_keys = content.whole(8), content.whole(8)
-    if n_tensors > MOST_TENSORS:
-        raise _Damaged(f"claims {n_tensors:,} tensors, more than {MOST_TENSORS:,}")
+    for count, most, what in ((n_tensors, MOST_TENSORS, "tensors"), (n_keys, MOST_KEYS, "keys")):
+        if count > most:
+            raise _Damaged(f"claims {count:,} {what}, more than {most:,}")
     metadata: dict[str, Any] = {}
-    for _ in range(n_keys):  # each takes bytes, which end
+    for _ in range(n_keys):
         key = content.text()
         if key in metadata:
             raise _Damaged(f"has {short_repr(key)} twice")

@@ -35,7 +35,7 @@ LIES = {
     "version 1": (header(version=1), "is of GGUF version 1, not 2 or 3"),
     "big-endian": (header(version=3 << 24), "is big-endian"),
     "tensor count": (header(n_tensors=HUGE), f"claims {HUGE:,} tensors"),
-    "key count": (b"GGUF" + struct.pack("<IQQ", 3, 0, HUGE), "is cut short or damaged"),
+    "key count": (b"GGUF" + struct.pack("<IQQ", 3, 0, HUGE), f"claims {HUGE:,} keys"),
     "key length": (header(struct.pack("<Q", HUGE)), "is cut short or damaged"),
     "text length": (header(string("a") + struct.pack("<IQ", 8, HUGE)), "is cut short or damaged"),
     "texts in a list": (header(string("a") + struct.pack("<IIQ", 9, 8, HUGE)), "lists more than"),

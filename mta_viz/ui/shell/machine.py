@@ -7,14 +7,15 @@ readers: what, whose, since when, how far; Stop for one's own. The check is the 
 
 import hashlib
 import time
-import zipfile
 from functools import partial
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any
+from zipfile import ZipInfo
 
 import streamlit as st
 
+from mta_viz.checkpoint.pickles import opened_zip
 from mta_viz.checkpoint.reading import Found
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.doctor import diagnose
@@ -128,7 +129,7 @@ def keep_model(name: str, content: bytes) -> Path:
 
 def _unpack(content: bytes, folder: Path, hidden: Path) -> None:
     """Regular files alone, inside the folder, no more bytes than they say. Raises ValueError otherwise."""
-    with zipfile.ZipFile(BytesIO(content)) as archive:
+    with opened_zip(BytesIO(content), len(content)) as archive:
         members = {_place(info): info for info in archive.infolist() if not info.is_dir()}
         size = sum(info.file_size for info in members.values())
         if size > MOST_MB * 2**20 or len(members) > MOST_FILES:
@@ -143,7 +144,7 @@ def _unpack(content: bytes, folder: Path, hidden: Path) -> None:
                 file.write_bytes(packed.read(info.file_size))
 
 
-def _place(info: zipfile.ZipInfo) -> PurePosixPath:
+def _place(info: ZipInfo) -> PurePosixPath:
     place = PurePosixPath(info.filename)
     parts = [uploads.checked_name(part) for part in place.parts]
     if place.is_absolute() or ".." in parts or parts != list(place.parts) or info.external_attr >> 28 == 0xA:

@@ -11,7 +11,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 SITE = (
-    "app.py", "requirements.txt", "pages", ".streamlit/config.toml", "assets/*.*", "assets/cards",
+    "app.py", "serve.py", "requirements.txt", "pages", ".streamlit/config.toml", "assets/*.*", "assets/cards",
     "assets/blocks-n5-mta", "assets/blocks-n5-transformer",
 )  # fmt: skip
 

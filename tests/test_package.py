@@ -31,6 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     names = (
         "app.py",
+        "serve.py",
         "setup.py",
         "pyproject.toml",
         "MANIFEST.in",
@@ -54,7 +55,7 @@ def test_the_wheel_holds_what_the_app_needs(wheel):
     site = {name.removeprefix("mta_viz/site/") for name in names if name.startswith("mta_viz/site/")}
     pages = {f"pages/{page.name}" for page in (ROOT / "pages").glob("*.py")}
     assets = {f"assets/{file.name}" for file in ASSETS.iterdir() if file.is_file()}
-    assert site >= {"app.py", "requirements.txt", ".streamlit/config.toml", *pages, *assets}
+    assert site >= {"app.py", "serve.py", "requirements.txt", ".streamlit/config.toml", *pages, *assets}
     assert {"assets/blocks-n5-mta/params.json", "assets/blocks-n5-transformer/params.json"} <= site
     code = {path.relative_to(ROOT).as_posix() for path in (ROOT / "mta_viz").rglob("*.py")}
     data = {path.relative_to(ROOT).as_posix() for path in (ROOT / "mta_viz").rglob("*.*") if path.is_file()}
@@ -77,7 +78,8 @@ def test_the_command_starts_the_installed_app(wheel, tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
     )
     app = tmp_path / "site-packages" / "mta_viz" / "site" / "app.py"
-    assert done.stdout.splitlines()[0].endswith(f"True {app}") and f"'run', '{app}'" in done.stdout
+    assert done.stdout.splitlines()[0].endswith(f"True {app}")
+    assert f"'run', '{app.with_name('serve.py')}'" in done.stdout
 
 
 def test_an_installed_figure_is_made_again_from_its_file(wheel, tmp_path):
@@ -108,7 +110,7 @@ def test_the_command_line_of_the_app(tmp_path):
     def of(*words: str) -> list[str]:
         return command_of(build_parser().parse_args(["app", *words]))
 
-    assert of()[1:] == ["-m", "streamlit", "run", str(APP), "--"]
+    assert of()[1:] == ["-m", "streamlit", "run", str(ROOT / "serve.py"), "--"]
     models = ("--models", str(tmp_path), "--models", str(ASSETS))
     assert of(*models)[-5:] == ["--", *models]
     assert "--server.address=0.0.0.0" in of("--address", "0.0.0.0")

@@ -46,7 +46,8 @@ def command_of(arguments: Namespace) -> list[str]:
             raise MtaVizError(f"--models {folder} is not there; name a folder with checkpoints")
     flags = [f"--server.{name}={value}" for name, value in _server(arguments).items()]
     models = [word for folder in arguments.models for word in ("--models", folder)]
-    return [sys.executable, "-m", "streamlit", "run", str(APP), *flags, "--", *models]
+    script = str(APP.with_name("serve.py"))  # no other site may frame it, wherever it listens
+    return [sys.executable, "-m", "streamlit", "run", script, *flags, "--", *models]
 
 
 def _server(arguments: Namespace) -> dict[str, Any]:

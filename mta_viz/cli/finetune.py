@@ -2,15 +2,17 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from mta_viz.cli.flags import add_task, layer_list, number_list, output_path, positive, two_sizes
+from mta_viz.cli.flags import add_task, layer_list, number_list, output_path, positive, sizes
 from mta_viz.cli.output import evaluation_line, note
-from mta_viz.config import DTYPES
+from mta_viz.config import DTYPES, LARGEST_KERNEL
 from mta_viz.errors import ConfigError, refuse_all
+from mta_viz.tasks.needles import MAX_SIDE
 from mta_viz.training.finetune_settings import KEPT, TRAINED, FinetuneConfig, finetune_config
 
 HELP = "train kernels into a model of yours"
@@ -26,11 +28,16 @@ def add_flags(parser: ArgumentParser) -> None:
     add("base", type=str, nargs="?", metavar="BASE", help="a plain model: a checkpoint, left as it is")
     about = "that get kernels, from 0 (default: every fourth from 2; of a shallow model its lower half)"
     add("--layers", type=layer_list, metavar="2,6", help=about)
-    add("--kernel", type=two_sizes, metavar="6x11", help="queries x keys (default 6x11)")
+    add("--kernel", type=sizes(LARGEST_KERNEL, "6x11"), metavar="6x11", help="queries x keys (default 6x11)")
     about = "kernels (default), with or without the gains before attention in these layers, or everything"
     add("--train", choices=TRAINED, help=about)
     add_task(parser, "text", about="what it learns (default pairs)")
-    add("--pairs", type=two_sizes, metavar="3x3", help="names x cities of the task pairs (default 3x3)")
+    add(
+        "--pairs",
+        type=sizes(MAX_SIDE, "3x3"),
+        metavar="3x3",
+        help="names x cities of the task pairs (default 3x3)",
+    )
     add("--lengths", type=number_list, metavar="N,N", help="of the prompts in tokens, one of them a step")
     add("--batch-size", type=positive, help=f"prompts a step (default {usual['batch_size']})")
     add(
@@ -56,38 +63,50 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Train, what is done and how far it is on stderr; returns the card."""
+    from mta_viz.training.checks import run_checks
+    from mta_viz.training.finetune import finetune
+    from mta_viz.training.recipe import print_progress
+
+    out = arguments.out
+    keywords: dict[str, Any] = {"device": arguments.device, "resume": arguments.resume}
+    settings = partial(finetune_config, arguments.config, **_changes(arguments))
+    flags: Callable[[], object] = partial(_check_flags, arguments)
+    refuse_all([flags, settings, *run_checks(out, **keywords)], "The finetuning")
+    keywords |= {"tell": _tell, "report": print_progress, "evaluation_progress": evaluation_line()}
+    try:
+        card = finetune(settings(), out, **keywords)
+    except KeyboardInterrupt:
+        _note_what_is_kept(out)
+        raise
+    _note_what_is_next(out, card)
+    return card
+
+
+def _changes(arguments: Namespace) -> dict[str, Any]:
+    """What flags say of the settings."""
     changes = {name: getattr(arguments, name) for name in SETTINGS}
     if arguments.pairs is not None:
         changes |= dict(zip(("names", "cities"), arguments.pairs, strict=True))
-    from mta_viz.training.checks import run_checks
-    from mta_viz.training.finetune import finetune
-    from mta_viz.training.recipe import STATE_FILE, print_progress
+    return changes
 
-    settings = partial(finetune_config, arguments.config, **changes)
-    run = run_checks(arguments.out, arguments.device, resume=arguments.resume)
-    refuse_all([partial(_check_flags, arguments), settings, *run], "The finetuning")
-    config = settings()
-    try:
-        card = finetune(
-            config,
-            arguments.out,
-            device=arguments.device,
-            resume=arguments.resume,
-            tell=lambda text: print(text, file=sys.stderr, flush=True),
-            report=print_progress,
-            evaluation_progress=evaluation_line(),
-        )
-        out, far = quote(str(arguments.out)), card.get("most_changed", {})
-        note(f"to look at it: make app MODELS={out}, or python -m mta_viz kernels {out}")
-        if far:
-            kernel = f'--kernel "L{far["layer"]} H{far["head"]} pre"'
-            note(f"what that kernel does to a prompt: python -m mta_viz ablate {out} {kernel} --prompt TEXT")
-        return card
-    except KeyboardInterrupt:
-        if (arguments.out / STATE_FILE).is_file():
-            kept = f"what was trained is kept in {arguments.out}"
-            note(f"{kept}; the same command with --resume goes on from there")
-        raise
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _note_what_is_kept(out: Path) -> None:
+    from mta_viz.training.recipe import STATE_FILE
+
+    if (out / STATE_FILE).is_file():
+        note(f"what was trained is kept in {out}; the same command with --resume goes on from there")
+
+
+def _note_what_is_next(folder: Path, card: Mapping[str, Any]) -> None:
+    out, most_changed = quote(str(folder)), card.get("most_changed")
+    note(f"to look at it: make app MODELS={out}, or python -m mta_viz kernels {out}")
+    if most_changed:
+        kernel = f'--kernel "L{most_changed["layer"]} H{most_changed["head"]} pre"'
+        note(f"what that kernel does to a prompt: python -m mta_viz ablate {out} {kernel} --prompt TEXT")
 
 
 def _check_flags(arguments: Namespace) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import mta_viz
 from mta_viz.checkpoint import door
 from mta_viz.cli.output import ProgressLine, note
-from mta_viz.config import DTYPES, LARGEST_KERNEL, ModelConfig
+from mta_viz.config import DTYPES, ModelConfig
 from mta_viz.errors import (
     CheckpointError,
     MtaVizError,
@@ -371,20 +371,20 @@ def span_list(text: str) -> tuple[tuple[int, ...], ...]:
     return tuple(spans)
 
 
-def kernel_size(text: str) -> tuple[int, int] | None:
-    """`6x11` -> (6, 11); `none` -> None."""
-    return None if text == "none" else two_sizes(text)
+def sizes(most: int, example: str, other: str | None = None) -> Callable[[str], tuple[int, int] | None]:
+    """What reads `6x11` as (6, 11), each 1 to `most`, and the word `other`, if there is one, as None."""
 
+    def two(text: str) -> tuple[int, int] | None:
+        if text == other:
+            return None
+        first, _, second = text.lower().partition("x")
+        numbers = [int(size) if size.isdecimal() and len(size) < 10 else 0 for size in (first, second)]
+        if not all(1 <= number <= most for number in numbers):
+            expected = f"two numbers of 1 to {most}, such as {example}" + (f", or {other}" if other else "")
+            raise ArgumentTypeError(f"{text[:40]!r} is no size; write {expected}")
+        return numbers[0], numbers[1]
 
-def two_sizes(text: str) -> tuple[int, int]:
-    """`6x11` -> (6, 11), each 1 to `LARGEST_KERNEL`."""
-    first, _, second = text.lower().partition("x")
-    sizes = [int(size) if size.isdecimal() else 0 for size in (first, second)]
-    if not all(1 <= size <= LARGEST_KERNEL for size in sizes):
-        raise ArgumentTypeError(
-            f"{text!r} is no size; write two numbers of 1 to {LARGEST_KERNEL}, such as 6x11"
-        )
-    return sizes[0], sizes[1]
+    return two
 
 
 def layers_or_all(text: str) -> tuple[int, ...] | None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from mta_viz.cli import flags
 from mta_viz.cli.output import note
-from mta_viz.config import Gate
+from mta_viz.config import LARGEST_KERNEL, Gate
 
 if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
 
 HELP = "kernels at the identity put into a plain model: an adapter to train"
 MIXING = ("pre", "post", "both")
+KERNEL = flags.sizes(LARGEST_KERNEL, "6x11", other="none")
 GATES: dict[str, Gate] = {"head": "1d", "element": "dd"}
 
 
@@ -29,8 +30,8 @@ def add_flags(parser: ArgumentParser) -> None:
         help="with kernels, from 0; or all",
     )
     about = "queries x keys before the softmax, or none (default 6x11)"
-    add("--kernel", type=flags.kernel_size, default=(6, 11), metavar="6x11", help=about)
-    add("--post", type=flags.kernel_size, metavar="6x11", help="the same after the softmax (default none)")
+    add("--kernel", type=KERNEL, default=(6, 11), metavar="6x11", help=about)
+    add("--post", type=KERNEL, metavar="6x11", help="the same after the softmax (default none)")
     about = "where an even number of keys lies: left reaches back, right ahead (default both: an odd number)"
     add("--pad-key", choices=("both", "left", "right"), default="both", help=about)
     about = "all heads mixed before or after the softmax, in every layer whatever --layers says"

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +28,7 @@ from mta_viz.ui.shell import machine, uploads, work
 from mta_viz.ui.shell.cache import BoundedStore, changed
 from mta_viz.ui.shell.machine import keep_model, rows_of
 from mta_viz.ui.shell.work import Reader, Work
-from mta_viz.version import ASSETS
+from mta_viz.version import ASSETS, HOME
 from tests.tiny_models import write_models
 from tests.ui.driver import address_of, app_at, said
 
@@ -77,6 +78,12 @@ def test_page_runs_end_without_their_reader_and_jobs_go_on(monkeypatch, end, own
     here[0] = False
     assert running.wait(2.0 if ends else 0.5) is ends
     assert running.stopped is ends and (running in work.at_work()) is not ends
+
+
+def test_a_connection_that_is_lost_without_a_word_ends_page_runs_within_20_seconds():
+    settings = tomllib.loads((HOME / ".streamlit" / "config.toml").read_text())
+    noticed = 2 * settings["server"]["websocketPingInterval"]  # a ping, and as long for its answer
+    assert noticed + work.LOOK_SECONDS + work.LOST_SECONDS < 20
 
 
 def test_a_run_that_was_silent_for_long_is_not_ended_by_a_moment_without_its_reader(monkeypatch):

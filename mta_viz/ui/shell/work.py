@@ -58,7 +58,7 @@ def is_here(reader: Reader) -> bool:
 QUIET_SECONDS = 0.4  # work shorter than this shows no progress bar
 Owner = Literal["page", "model", "job"]
 MOST_OWN, MOST_JOBS = 3, 12  # jobs at a time, of a reader and of all
-LOOK_SECONDS, LOST_SECONDS = 1.0, 8.0  # between looks at the connection; for how long it may be gone
+LOOK_SECONDS, LOST_SECONDS = 1.0, 4.0  # between looks at the connection; for how long it may be gone
 
 
 class Work:

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import struct
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.pickles import TooLargeError
@@ -109,6 +111,18 @@ def test_a_link_out_of_the_folder_is_no_file_of_its_own(tmp_path: Path):
     (folder / "CARD.md").write_text("text")
     assert door.own_file(folder, "CARD.md", 100) == b"text"
     assert door.own_file(folder, "CARD.md", 3) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every path is a text")
+def test_a_path_that_is_no_text_is_told(tmp_path: Path):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    folder.mkdir()
+    save_file({"a": torch.zeros(1)}, folder / "model.safetensors")
+    with (
+        pytest.raises(FileError, match="lies at a path that is not UTF-8"),
+        door.open_tensors(folder / "model.safetensors"),
+    ):
+        pass
 
 
 def test_a_header_of_a_million_tensors_is_refused_by_its_size(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -67,14 +67,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.training.finetune import finetune
     from mta_viz.training.recipe import print_progress
 
-    out = arguments.out
-    keywords: dict[str, Any] = {"device": arguments.device, "resume": arguments.resume}
+    out, device, resume = arguments.out, arguments.device, arguments.resume
     settings = partial(finetune_config, arguments.config, **_changes(arguments))
-    flags: Callable[[], object] = partial(_check_flags, arguments)
-    refuse_all([flags, settings, *run_checks(out, **keywords)], "The finetuning")
-    keywords |= {"tell": _tell, "report": print_progress, "evaluation_progress": evaluation_line()}
+    run = run_checks(out, device, resume=resume)
+    refuse_all([partial(_check_flags, arguments), settings, *run], "The finetuning")
+    report = {"report": print_progress, "evaluation_progress": evaluation_line()}
     try:
-        card = finetune(settings(), out, **keywords)
+        card = finetune(settings(), out, device=device, tell=_tell, resume=resume, **report)
     except KeyboardInterrupt:
         _note_what_is_kept(out)
         raise

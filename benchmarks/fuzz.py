@@ -209,7 +209,7 @@ ODD: tuple[Any, ...] = (
 
 
 def _damaged_json(text: str, numbers: random.Random) -> str:
-    """One value of it replaced, moved or taken out, or a number of thousands of digits put in."""
+    """One value of it replaced, repeated, moved or taken out, or a number of thousands of digits put in."""
     data = json.loads(text)
     place: Any = data
     while True:
@@ -220,8 +220,10 @@ def _damaged_json(text: str, numbers: random.Random) -> str:
         if not isinstance(place[key], dict | list) or not place[key] or numbers.random() < 0.2:
             break
         place = place[key]
-    how = numbers.randrange(2, 9)
-    if how > 5:
+    how = numbers.randrange(2, 10)
+    if how == 9:
+        place[key] = [place[key] if numbers.random() < 0.5 else {}] * numbers.choice((30, 300_000))
+    elif how > 5:
         place[key] = _slightly(place[key])
     elif how == 2:
         del place[key]

@@ -119,6 +119,12 @@ def test_a_wrong_link_says_so_until_something_is_run(open_app):
     assert "gone" not in said(app)
 
 
+def test_a_link_to_a_model_of_an_endless_name_is_told_in_short(open_app):
+    app = open_app("9" * 5000)
+    (warning,) = (each.value for each in app.warning if "names the model" in each.value)
+    assert len(warning) < 400
+
+
 def test_ids_on_a_model_that_takes_text_are_said(open_app):
     app = opened(open_app, "tiny-mta", ids="1,2,3")
     fine(app)

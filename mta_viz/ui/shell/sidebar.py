@@ -164,7 +164,8 @@ def _pick(found: tuple[Found, ...]) -> Found:
     by_id = {models.identity(model, names): model for model in found}
     wanted = state.selection().checkpoint
     if wanted is not None and wanted not in by_id:
-        st.warning(plain(f"The link names the model {wanted}, which is not in the folders given."))
+        named = printable(wanted)
+        st.warning(plain(f"The link names the model {named}, which is not in the folders given."))
     usable = [name for name, model in by_id.items() if model.problem is None]
     usable.sort(key=lambda name: name != FIRST and by_id[name].path.parent == models.ASSETS)
     first = wanted if wanted in by_id else next(iter([*usable, *by_id]))

@@ -1,6 +1,7 @@
 """The app in a real chromium: what a visitor types, sees, clicks, reads in a hover and saves."""
 
 import re
+from urllib.parse import quote_plus
 
 import pytest
 from playwright.sync_api import expect
@@ -207,6 +208,15 @@ def test_text_panels_and_inspector_are_seen_without_scrolling(visit, width):
     assert all(box["y"] + min(box["height"], 400) < 820 for box in boxes.values()), boxes
     assert page.evaluate("document.querySelector('.stMain').scrollHeight") < 1800
     assert page.evaluate(WINDOW)[0] > 200  # the question x the needle, not the whole
+
+
+@pytest.mark.parametrize("view", ["Row and column", "Rests on", "Beside"])
+def test_no_view_is_long_or_scrolls_in_itself(visit, view):
+    page = visit(f"/?ck=needle-mta&tab={quote_plus(view)}")
+    page.locator(".st-key-view .main-svg, .st-key-view .mta-maps").first.wait_for()
+    settle(page)
+    assert page.evaluate("document.querySelector('.stMain').scrollHeight") <= 1800
+    assert page.evaluate("getComputedStyle(document.querySelector('.st-key-view')).overflowY") == "visible"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

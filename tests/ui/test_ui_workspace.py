@@ -62,7 +62,7 @@ def test_every_tab_has_its_figures_and_says_what_they_are(open_app):
     words = {
         "Next token": (2, 'Next token after 9 "'),
         "Difference": (3, "Score after minus before the key-query conv, same head. Brown: lowered"),
-        "Row and column": (3, "Click a bar to select that query."),
+        "Row and column": (2, "Click a bar to select that key."),
         "Heads": (3, "A point is a head."),
         "Cells": (1, "The 50 cells of largest |value| at after key-query conv"),
     }
@@ -74,14 +74,28 @@ def test_every_tab_has_its_figures_and_says_what_they_are(open_app):
         assert view_of(app).get("tab") == (None if tab == "Next token" else tab)
 
 
+def test_the_bars_are_of_the_row_or_the_column(open_app):
+    place = {"layer": 1, "head": 2, "stage": "kq", "query": 9, "key": 4}
+    app = open_app("tiny-mta", CATS, PAGE, {"tab": "Row and column"}, **place)
+    assert "Click a bar to select that key." in said(app)
+    app.segmented_control(key="widget.text side").set_value("to the key").run()
+    fine(app)
+    assert "Click a bar to select that query." in said(app) and view_of(app)["text side"] == "to the key"
+    assert "column" in [spec.name for spec in part_of(app, OnPage)]
+
+
+GATE = "Gate of this layer"
+
+
 def test_the_lens_and_the_gate_come_when_they_are_asked_for(open_app):
     app = open_app("tiny-mta", CATS, PAGE, {"lens": "true", "gate": "true"})
     fine(app)
     assert len(charts(app)) == 5
+    assert any(toggle.label == GATE for toggle in app.toggle)
     assert "Logit lens: the residual stream" in said(app) and "Gate: what part of a head" in said(app)
     app = open_app("tiny-plain", CATS, PAGE, {"gate": "true"})
     fine(app)
-    assert "This model has no gate" in said(app)
+    assert [toggle.label for toggle in app.toggle].count(GATE) == 0
 
 
 def test_arrows_move_the_selection_and_a_missing_stage_falls_back(open_app):

@@ -187,10 +187,7 @@ def open_tensors(path: Path, names: int = TENSOR_NAMES) -> Iterator[Any]:
         reason = f"is {kind}, no safetensors file" if kind not in (None, TENSORS) else reason
         remedy = "call it consolidated.pth" if kind == ZIP else "copy it again"
         if not str(path).isascii() and os.fsencode(path).decode(errors="replace") != str(path):
-            reason, remedy = (
-                "lies at a path that is not UTF-8, which safetensors does not open",
-                "rename that",
-            )
+            reason, remedy = "lies at a path that is not UTF-8, as safetensors needs it", "rename that"
         raise _problem(path, reason, remedy) from None
 
 

@@ -156,8 +156,9 @@ def _problems_at_once(kind: Any, text: bytes) -> list[str]:
 
 def _widest(data: Any) -> int:
     """The most names that an object in a JSON value has."""
-    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    return max(map(_widest, inner), default=0) if inner is data else max([len(inner), *map(_widest, inner)])
+    if isinstance(data, dict):
+        return max(len(data), *map(_widest, data.values()), 0)
+    return max(map(_widest, data), default=0) if isinstance(data, list) else 0
 
 
 def value_problems(kind: type, values: Mapping[str, Any]) -> list[str]:

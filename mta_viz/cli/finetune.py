@@ -32,19 +32,12 @@ def add_flags(parser: ArgumentParser) -> None:
     about = "kernels (default), with or without the gains before attention in these layers, or everything"
     add("--train", choices=TRAINED, help=about)
     add_task(parser, "text", about="what it learns (default pairs)")
-    add(
-        "--pairs",
-        type=sizes(MAX_SIDE, "3x3"),
-        metavar="3x3",
-        help="names x cities of the task pairs (default 3x3)",
-    )
+    about = "names x cities of the task pairs (default 3x3)"
+    add("--pairs", type=sizes(MAX_SIDE, "3x3"), metavar="3x3", help=about)
     add("--lengths", type=number_list, metavar="N,N", help="of the prompts in tokens, one of them a step")
     add("--batch-size", type=positive, help=f"prompts a step (default {usual['batch_size']})")
-    add(
-        "--corpus",
-        metavar="PATH",
-        help="a plain-text file or a folder of such (default: the project's grammar)",
-    )
+    about = "a plain-text file or a folder of such (default: the project's grammar)"
+    add("--corpus", metavar="PATH", help=about)
     about = "the corpus's own words (text, default), the base's predictions on them (base), or nothing"
     add("--keep", choices=KEPT, help=f"what the model is held to beside the task: {about}")
     add("--keep-weight", type=float, help="of that loss beside the task's (default 1)")

@@ -22,13 +22,8 @@ def add_flags(parser: ArgumentParser) -> None:
     """The plain model, what to insert, and where to write it."""
     add = parser.add_argument
     add("path", type=Path, metavar="BASE", help="a plain model: no kernels and no head mixing")
-    add(
-        "--layers",
-        type=flags.layers_or_all,
-        default=(),
-        metavar="2,6,10",
-        help="with kernels, from 0; or all",
-    )
+    about = "with kernels, from 0; or all"
+    add("--layers", type=flags.layers_or_all, default=(), metavar="2,6,10", help=about)
     about = "queries x keys before the softmax, or none (default 6x11)"
     add("--kernel", type=KERNEL, default=(6, 11), metavar="6x11", help=about)
     add("--post", type=KERNEL, metavar="6x11", help="the same after the softmax (default none)")

@@ -45,7 +45,7 @@ def test_a_space_goes_before_the_answer_unless_white_space_stands_there(prompt, 
     assert bytes(sample.answer_ids).decode() == more and sample.answer == answer.strip()
 
 
-def test_every_problem_is_said_by_its_line_and_the_rest_counted():
+def test_problems_are_said_by_their_line_and_lines_that_were_not_looked_at_counted():
     lines = [
         {"prompt": 3},
         "",
@@ -71,7 +71,7 @@ def test_every_problem_is_said_by_its_line_and_the_rest_counted():
         "line 6: 2 spans are 'asked'; at most 1 is",
         "line 7: 'prompt' is missing",
     ]
-    assert len(problems) == 20 and rest == "and 10 more problems"
+    assert len(problems) == 20 and rest == "the 10 lines after it were not looked at"
     assert "The task in x.jsonl" in str(raised.value) and '"prompt": "..."' in str(raised.value)
     with pytest.raises(ConfigError, match="it has no line"):
         parse_task(b"\n \n", "x.jsonl")

@@ -136,7 +136,7 @@ def test_kernels_can_learn_from_the_identity(case):
     "layers, arguments, words",
     [
         ([3], {}, ["no layer 3", "layers 0 to 2"]),
-        ([-1, True], {}, ["no layer -1, True"]),
+        ([-1, True], {}, ["no layers -1, True"]),
         ([], {}, ["no layer is named"]),
         ([0], {"kernel": (6, 10)}, ["even key size 10"]),
         ([0], {"kernel": (0, 3)}, ["two whole numbers of at least 1"]),

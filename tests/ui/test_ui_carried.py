@@ -14,7 +14,7 @@ from mta_viz.ui.shell import address as session_dialog
 from mta_viz.ui.shell import kept_prompts
 from mta_viz.ui.shell.state import mirror
 from mta_viz.ui.shell.widgets import TextFile, TextFiles
-from tests.ui.driver import ROOT, fine, part_of, said, session_of
+from tests.ui.driver import ROOT, borrowed, fine, part_of, said, session_of
 from tests.ui.driver import view_of as address
 
 LONG = "The cat sat. عربي 😀 <b>$x$</b>\r\n" * 20
@@ -26,7 +26,7 @@ PASSAGES = ("../my <b>text</b>.txt", "One sentence of my own. Another one follow
 def lab(open_app):
     """The text lab with a long text typed into it."""
     app = open_app("tiny-mta", "abc", LABS, {"lab": "Text"})
-    return app.text_area(key="widget.text typed").set_value(LONG).run()
+    return borrowed(app.text_area, "text typed").set_value(LONG).run()
 
 
 def from_link(**found) -> AppTest:
@@ -54,7 +54,7 @@ def test_a_long_text_goes_into_the_link_by_its_id(lab, tmp_path, monkeypatch):
 
 def test_a_typed_id_is_a_text_like_others(lab):
     typed = "kept:" + "0" * 20
-    lab.text_area(key="widget.text typed").set_value(typed).run()
+    borrowed(lab.text_area, "text typed").set_value(typed).run()
     again = from_link(**address(lab))
     assert session_of(again).values["text typed"] == typed
 

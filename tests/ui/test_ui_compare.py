@@ -62,7 +62,7 @@ def titles(app):
 
 def said_of(app, part):
     """What the page says once one looks at this part."""
-    app.segmented_control(key="widget.compared").set_value(part).run()
+    borrowed(app.segmented_control, "compared").set_value(part).run()
     fine(app)
     return said(app)
 
@@ -99,7 +99,7 @@ def test_two_models_trained_apart_are_paired_by_their_maps_and_swapped(page):
     assert re.match("B: tiny-apart L. H.$", titles(app)[1]) and "L1 H2 stands B's L" in words
     assert "B's layer has no “after key-query conv”" in words
     assert ("clear: r = " in words) or ("unsure: r = " in words)
-    app.segmented_control(key="widget.pair by").set_value("needle share").run()
+    borrowed(app.segmented_control, "pair by").set_value("needle share").run()
     assert "A's best finder beside B's best" in said(app)
     app.button(key="compare.swap").click().run()
     assert session_of(app).selection.checkpoint == "tiny-apart"
@@ -110,13 +110,13 @@ def test_two_models_trained_apart_are_paired_by_their_maps_and_swapped(page):
 
 def test_two_prompts_begin_as_a_minimal_pair_and_a_link_brings_them_back(page):
     app = page(settings={"mode": "two prompts"})
-    box = app.text_area(key="widget.b prompt")
+    box = borrowed(app.text_area, "b prompt")
     assert box.value == f"{FACTS} The magic number of Rome is"
     words = said(app)
     assert "Tokens differ at " in words and "Rows and columns of these positions are hatched" in words
     assert "the needle “Oslo” in A, the needle “Rome” in B" in said_of(app, "Shares")
     assert "A and B are one model here: their kernels are equal." in said_of(app, "Kernels")
-    app.text_area(key="widget.b prompt").set_value("The magic").run()
+    borrowed(app.text_area, "b prompt").set_value("The magic").run()
     assert "B's prompt has no such part" in said_of(app, "Shares")
     words = said_of(app, "Answers")
     assert "Tokens differ" not in words and "agree while both last: compared up to position 9" in words
@@ -139,7 +139,7 @@ def test_with_and_without_edits(page):
     assert titles(app) == ["A: original", "B: edited", "A − B"]
     assert "No needle and no named span" in said_of(app, "Shares")
     assert "This head's kernel after the softmax is the same in A and B" in said_of(app, "Kernels")
-    app.segmented_control(key="widget.mode").set_value("two models").run()
+    borrowed(app.segmented_control, "mode").set_value("two models").run()
     assert "A plan is active. Here A is the original model" in said(app)
 
 

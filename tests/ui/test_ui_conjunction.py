@@ -11,7 +11,7 @@ from mta_viz.ui.labs.conjunction import ALONE
 from mta_viz.ui.shell.measuring import Results
 from mta_viz.ui.shell.models import twin_of
 from tests.tiny_models import write_models
-from tests.ui.driver import charts, fine, part_of, run_through, said
+from tests.ui.driver import borrowed, charts, fine, part_of, run_through, said
 
 SMALL = {"lab": "Conjunction", "conjunction blocks": "6", "conjunction samples": "3"}
 LINES = "Alice, rabbit, Clara, weasel\nPeter, donkey, Julia, turtle"
@@ -51,7 +51,7 @@ def test_blocks_run_beside_the_twin_at_identity_or_alone(open_lab, models_folder
     app = open_lab("pair-mta")
     fine(app)
     assert "no block holds both" in said(app)
-    assert app.selectbox(key="widget.conjunction beside").value == "pair-transformer"
+    assert borrowed(app.selectbox, "conjunction beside").value == "pair-transformer"
     asked = [text[-2:] for text in app.dataframe[0].value["of the first sample"]]
     assert asked == [a + b for a in (asked[0][0], asked[3][0]) for b in (asked[0][1], asked[3][1])]
     assert len(set(asked)) == 4
@@ -64,32 +64,32 @@ def test_blocks_run_beside_the_twin_at_identity_or_alone(open_lab, models_folder
         for measure, values in result.values.items():
             assert values.allclose(shown[name].values[measure], atol=1e-6, equal_nan=True)
     app = open_lab("tiny-blocks")  # which has no twin
-    assert app.selectbox(key="widget.conjunction beside").options == [ITSELF, ALONE]
+    assert borrowed(app.selectbox, "conjunction beside").options == [ITSELF, ALONE]
     fine(run_test(app, f"{ITSELF}, 3 samples"))
-    app.selectbox(key="widget.conjunction beside").set_value(ALONE).run()
+    borrowed(app.selectbox, "conjunction beside").set_value(ALONE).run()
     fine(run_test(app, "tiny-blocks, 3 samples"))
     assert len(charts(app)) == 1
-    app.button_group(key="widget.conjunction measure").set_value("odds").run()
+    borrowed(app.button_group, "conjunction measure").set_value("odds").run()
     fine(app)
     assert "log-odds: logsumexp" in said(app) and "(nats)" in said(app)
-    app.number_input(key="widget.conjunction blocks").set_value(500).run()
+    borrowed(app.number_input, "conjunction blocks").set_value(500).run()
     assert not app.exception and "use at most 81 blocks" in said(app)
 
 
 def test_a_text_of_ones_own_or_by_how_much_it_does_not_fit(open_lab):
     app = open_lab("tiny-plain", WORDS)
     fine(app)
-    assert app.selectbox(key="widget.conjunction beside").options == [ALONE]
+    assert borrowed(app.selectbox, "conjunction beside").options == [ALONE]
     assert app.dataframe[0].value["of the first sample"][1].endswith("Where did Alice see the weasel?")
     fine(run_test(app, "tiny-plain, 2 samples"))
-    app.text_area(key="widget.conjunction text lines").set_value("Alice, rabbit, Clara, weasel").run()
+    borrowed(app.text_area, "conjunction text lines").set_value("Alice, rabbit, Clara, weasel").run()
     words = said(run_test(app, "one sample, no interval"))
     assert "One sample has no interval" in words
-    app.text_area(key="widget.conjunction text lines").set_value("Alice, rabbit, Bo, weasel").run()
+    borrowed(app.text_area, "conjunction text lines").set_value("Alice, rabbit, Bo, weasel").run()
     assert not app.exception and "with 'Bo' for 'Alice' the prompt has 3 fewer tokens" in said(app)
-    app.text_area(key="widget.conjunction text lines").set_value(" ").run()
+    borrowed(app.text_area, "conjunction text lines").set_value(" ").run()
     assert not app.exception and "there are no words" in said(app)
-    app.text_area(key="widget.conjunction text").set_value("No slots: <b>*x*</b>").run()
+    borrowed(app.text_area, "conjunction text").set_value("No slots: <b>*x*</b>").run()
     assert not app.exception and "the text lacks {A?} and {B?}" in said(app)
     run_test(open_lab("tiny-nan", WORDS), "tiny-nan, 2 samples")
 

@@ -121,7 +121,7 @@ def test_a_painted_kernel_stands_in_the_address_and_another_one_takes_its_place(
     ((spec, drawn),) = part_of(app, OnPage).items()
     assert spec.taps == tuple(map(tuple, taps)) and drawn.result.maps[0].values.shape == (13, 13)
     assert view_of(app)["painted"] == to_text(taps) and "has no room for diagonal" in sentence(app)
-    app.selectbox(key="widget.paint from").set_value("identity").run()
+    borrowed(app.selectbox, "paint from").set_value("identity").run()
     fine(app)
     ((spec, _),) = part_of(app, OnPage).items()
     assert np.sum(spec.taps) == 1 and "painted" not in view_of(app)

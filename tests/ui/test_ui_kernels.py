@@ -12,7 +12,7 @@ from mta_viz.checkpoint.native import write_kernels
 from mta_viz.run.tracing import load
 from mta_viz.version import ASSETS
 from tests.tiny_models import write_wide
-from tests.ui.driver import app_at, charts, fine, run_through, run_until, said, session_of
+from tests.ui.driver import app_at, borrowed, charts, fine, run_through, run_until, said, session_of
 
 PAGE = "pages/kernels.py"
 NEEDLE = "Fog. The magic number of Oslo is 12. Rain. The magic number of Oslo is"
@@ -41,14 +41,14 @@ def test_the_gallery_is_filtered_and_an_unread_query_says_where(open_app):
     fine(app)
     assert "16 kernels:" in said(app) and "own envelope, Gaussian with the energy" in said(app)
     assert "No key-query kernel in L0, 2" in said(app) and len(app.dataframe[-1].value) == 48
-    app.text_input(key="widget.kernel_query").set_value("layer >= 3 and post, head != 1").run()
+    borrowed(app.text_input, "kernel_query").set_value("layer >= 3 and post, head != 1").run()
     fine(app)
     assert sorted(ids(charts(app)[0])) == ["post 3 0", "post 3 2", "post 3 3"]
     assert list(app.dataframe[-1].value["head"]) == [0, 2, 3]
-    app.text_input(key="widget.kernel_query").set_value("layer > 99").run()
+    borrowed(app.text_input, "kernel_query").set_value("layer > 99").run()
     fine(app)
     assert "No kernel satisfies layer > 99; clear the box" in said(app) and not charts(app)
-    app.text_input(key="widget.kernel_query").set_value("diagonl > 0.5").run()
+    borrowed(app.text_input, "kernel_query").set_value("diagonl > 0.5").run()
     assert not app.exception
     assert "at character 1" in app.error[0].value and "Near it: diagonal" in app.error[0].value
 
@@ -60,8 +60,8 @@ def test_an_address_opens_a_card_whose_buttons_go_on(open_app):
     assert [len(chart["layout"].get("shapes", [])) for chart in charts(app)[:2]] == [2, 0]
     assert len(charts(app)) == 6  # atlas, head mixing, taps, probe, scores, nearest kernels
     assert "The answer “" in said(app)  # measured at once on a short prompt
-    app.toggle(key="widget.hide_own_tap").set_value(True)
-    app.toggle(key="widget.card_frequency").set_value(True)
+    borrowed(app.toggle, "hide_own_tap").set_value(True)
+    borrowed(app.toggle, "card_frequency").set_value(True)
     app.selectbox(key="card.probe.3.2.post").set_value("run of keys").run()
     fine(app)
     assert "(hidden)" in json.dumps(charts(app)) and "In a run of 13 equal keys" in said(app)
@@ -178,7 +178,7 @@ def test_one_layer_names_the_layers_that_have_kernels(open_app):
     app = open_app("tiny-mta", "Hello", PAGE, {"part": "One layer"}, layer=0)
     fine(app)
     assert "L0 has no key-query kernel before the softmax. Layers that have one: 1, 3." in said(app)
-    app.selectbox(key="widget.layer").set_value(1).run()
+    borrowed(app.selectbox, "layer").set_value(1).run()
     fine(app)
     assert len(charts(app)) == 4 and "4 kernels of 6 queries x 11 keys" in said(app)
 
@@ -188,8 +188,8 @@ def test_the_slider_goes_through_the_snapshots(monkeypatch):
     app = app_at(PAGE, ck="blocks-n5-mta", part="Over training", l="2", h="1").run()
     fine(app)
     last = charts(app)[0]["data"][0]
-    app.select_slider(key="widget.training_step").set_value(0)
-    app.selectbox(key="widget.training_score").set_value("first_of_run").run()
+    borrowed(app.select_slider, "training_step").set_value(0)
+    borrowed(app.selectbox, "training_score").set_value("first_of_run").run()
     fine(app)
     first, curves = charts(app)
     assert "after 0 training steps" in said(app) and "first of run" in json.dumps(curves["layout"])
@@ -202,12 +202,12 @@ def test_the_slider_goes_through_the_snapshots(monkeypatch):
 def test_every_paper_figure_has_its_caption_and_width(open_app):
     app = open_app("tiny-mta", NEEDLE, PAGE, PAPER)
     for figure in ("kernels", "kernel-map", "head-kernels", "head-diagonal", "head-ratio"):
-        app.segmented_control(key="widget.figure").set_value(figure).run()
+        borrowed(app.segmented_control, "figure").set_value(figure).run()
         fine(app)
         (chart,) = charts(app)
         assert chart["layout"]["width"] == 658 and "174 x" in said(app), figure
         assert "of tiny-mta" in caption_to_copy(app)
-    app.segmented_control(key="widget.figure_width").set_value("column").run()
+    borrowed(app.segmented_control, "figure_width").set_value("column").run()
     assert charts(app)[0]["layout"]["width"] == 317
     app = open_app("tiny-mta", "x", PAGE, PAPER | {"figure": "kernel-map"})
     assert "no named span" in said(app) and not charts(app)
@@ -218,14 +218,14 @@ def test_the_map_goes_back_to_its_strongest_head(open_app):
     fine(app)
     caption = caption_to_copy(app)
     assert "attends most to the needle “Oslo”" in said(app)
-    head = app.selectbox(key="widget.head")
+    head = borrowed(app.selectbox, "head")
     head.set_value((head.value + 1) % 4).run()
     fine(app)
     assert caption_to_copy(app) != caption
     app.button(key="figure.strongest").click().run()
     fine(app)
     assert caption_to_copy(app) == caption
-    rows = app.selectbox(key="widget.figure_rows")
+    rows = borrowed(app.selectbox, "figure_rows")
     rows.set_value(next(part for part in rows.options if "asked" in part)).run()
     fine(app)
     assert "rows: “The magic number of Oslo is 12.”" in caption_to_copy(app)

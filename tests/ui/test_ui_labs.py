@@ -21,7 +21,18 @@ from mta_viz.ui.labs.blocks import error_words
 from mta_viz.ui.labs.sweep import Sweeps, bias_words, difference_words, misses_words
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.widgets import decoded
-from tests.ui.driver import charts, fine, html, part_of, run_through, run_until, said, session_of, view_of
+from tests.ui.driver import (
+    borrowed,
+    charts,
+    fine,
+    html,
+    part_of,
+    run_through,
+    run_until,
+    said,
+    session_of,
+    view_of,
+)
 
 LABS = "pages/labs.py"
 SMALL = {"needle number": "2", "needle length": "300", "needle depth": "50"}
@@ -140,7 +151,7 @@ def test_what_does_not_fit_is_said_with_by_how_much(open_lab):
     app = open_lab("tiny-mta", {"needle template": "my own", "needle needle": "No slots."})
     assert "lacks {city}" in said(app)
     app = open_lab("tiny-mta", SMALL | SWEEP)
-    app.multiselect(key="widget.sweep depths").set_value([]).run()
+    borrowed(app.multiselect, "sweep depths").set_value([]).run()
     fine(app)
     assert "Choose at least one of each" in said(app)
 
@@ -153,10 +164,10 @@ def test_a_sweep_is_kept_goes_on_and_compares_models_in_pairs(open_lab):
     assert "With one needle there is no first and last" in said(app)
     fine(run_until(app, "Gold: "))
     assert len(charts(app)) == 2 + 7  # those of the sample
-    app.number_input(key="widget.sweep samples").set_value(3).run()
+    borrowed(app.number_input, "sweep samples").set_value(3).run()
     assert "4 of 6 samples are there" in said(app) and len(charts(app)) == 9
     before = part_of(app, Sweeps).results.models[0].samples
-    app.multiselect(key="widget.sweep models").set_value(["tiny-mta", "tiny-plain"]).run()
+    borrowed(app.multiselect, "sweep models").set_value(["tiny-mta", "tiny-plain"]).run()
     app.button(key="start.sweep").click().run()
     run_through(app, "sweep")
     assert "tiny-plain minus tiny-mta on the same 6 samples" in said(app)
@@ -178,7 +189,7 @@ def test_a_model_of_letters_opens_the_block_lab(open_lab):
     app.button(key="blocks.new").click().run()
     fine(app)
     assert view_of(app)["block sample"] == "1"
-    app.number_input(key="widget.block letters").set_value(2).run()
+    borrowed(app.number_input, "block letters").set_value(2).run()
     assert not app.exception and "n_query is 2" in said(app)
 
 
@@ -190,14 +201,14 @@ def test_a_lab_that_does_not_fit_the_model_leads_to_what_does(open_lab):
     assert session_of(app).selection.checkpoint == "blocks-n5-mta" and view_of(app)["ck"] == "blocks-n5-mta"
     app = open_lab("tiny-blocks", {"lab": "Needle"})
     for lab in ("Needle", "Two words", "Questions"):
-        app.button_group(key="widget.lab").set_value(lab).run()
+        borrowed(app.button_group, "lab").set_value(lab).run()
         assert "This lab is of English sentences" in said(app) and not app.exception
     app.button(key="fit.lab").click().run()
     run_until(app, "Asked: the block with")
     assert view_of(app).get("lab") is None
     app = open_lab("no-tokenizer", {"lab": "Needle"})
     for lab in ("Needle", "Text", "Conjunction"):
-        app.button_group(key="widget.lab").set_value(lab).run()
+        borrowed(app.button_group, "lab").set_value(lab).run()
         assert not app.exception and "without its tokenizer" in app.error[0].value
     app = open_lab("tiny-mta", SMALL | {"needle length": "1088"})
     app.button(key="fit.length").click().run()
@@ -216,7 +227,7 @@ def test_a_card_says_what_was_trained_and_how_often_it_is_right(open_lab, models
         app = open_lab("tiny-plain", SMALL)
         assert "tiny-plain 9 of 10 right, 90.0% [55.5, 99.7]" in said(app)
         assert "Exact 95 % intervals, from cards." in said(app) and "One seed." in said(app)
-        app.button_group(key="widget.lab").set_value("Two words").run()
+        borrowed(app.button_group, "lab").set_value("Two words").run()
         assert "This model was trained for the lab Needle" in said(app)
         app.button(key="fit.lab").click().run()
         assert "9 of 10 right" in said(app)
@@ -245,14 +256,14 @@ def test_a_results_file_is_drawn_whatever_the_model_or_refused_with_the_reason(o
     many = tuple(ModelResults(f"m{n}", f"{n}" * 64, "v", ROWS) for n in range(6))
     app = _opened(app, sweep_text(dataclasses.replace(RESULTS, models=many)))
     assert len(charts(app)) == 5
-    app.multiselect(key="widget.opened models").set_value(["m5"]).run()
+    borrowed(app.multiselect, "opened models").set_value(["m5"]).run()
     assert len(charts(app)) == 2
     both = ROWS + tuple(dataclasses.replace(row, length=512) for row in ROWS)
     app = _opened(app, sweep_text(dataclasses.replace(RESULTS, models=(ModelResults("m", "a", "v", both),))))
     assert len(charts(app)) == 3 and "Averaged over depths: all samples" in said(
         app
     )  # a panel each, and a map
-    app.selectbox(key="widget.opened lines of").set_value("pooled over context lengths").run()
+    borrowed(app.selectbox, "opened lines of").set_value("pooled over context lengths").run()
     assert len(charts(app)) == 2 and "the paper has a panel for each length" in said(app)
     wide = tuple(dataclasses.replace(ROWS[0], length=length) for length in range(1, 50))
     wide = dataclasses.replace(RESULTS, models=(ModelResults("m", "a", "v", wide),))
@@ -314,7 +325,7 @@ PAIRS = {
 def test_pairs_have_a_form_a_sample_its_heads_and_a_sweep_with_what_chance_is(open_lab):
     sweep = SWEEP | {"sweep pairs": "4", "sweep lengths": "512", "sweep samples": "1"}
     app = open_lab("tiny-mta", PAIRS | sweep | {"crop shown": "true", "gains n": "2"}, layer=1, head=2)
-    assert app.button_group(key="widget.lab").value == "Two words"  # it was a task of the lab Needle
+    assert borrowed(app.button_group, "lab").value == "Two words"  # it was a task of the lab Needle
     run_until(app, "the name alone is right once in 2, the city alone once in 2")
     words = said(run_until(app, "Gold: "))
     fine(app)

@@ -6,7 +6,7 @@ import pytest
 
 from mta_viz.analysis.labs.text import text_losses
 from mta_viz.run.tracing import load
-from tests.ui.driver import charts, fine, run_through, said, view_of
+from tests.ui.driver import borrowed, charts, fine, run_through, said, view_of
 
 ODD = "A 🙂 <b>$x$</b> שלום **two** words"
 EVERY = {"text measure": "every token"}
@@ -35,9 +35,9 @@ def test_the_last_word_of_a_passage_or_why_there_is_none(open_text):
     assert "Not measured yet" in said(app)
     words = said(measured(app, "Last word: "))
     assert "Last word: “words” :orange[**✗**] (5 tokens: w o r d s)" in words and "of 258" in words
-    app.text_area(key="widget.text typed").set_value("Hello.").run()
+    borrowed(app.text_area, "text typed").set_value("Hello.").run()
     measured(app, "This passage cannot be asked: it has one word only")
-    app.text_area(key="widget.text typed").set_value("  ").run()
+    borrowed(app.text_area, "text typed").set_value("  ").run()
     assert not app.error and "There is no text yet" in said(app)
 
 
@@ -78,6 +78,6 @@ def test_a_long_text_is_drawn_in_parts_and_what_fails_is_told(open_text):
     measured(app, "in 3 windows")
     assert not app.exception
     assert app.dataframe[0].value["position"].tolist() == list(range(1500))
-    app.number_input(key="widget.text part").set_value(2).run()
+    borrowed(app.number_input, "text part").set_value(2).run()
     assert app.dataframe[0].value["position"].tolist() == list(range(1500, 1801))
     measured(open_text("tiny-nan", typed=ODD), "NaN or inf")

@@ -13,7 +13,7 @@ from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.preparing import check_line
 from mta_viz.ui.shell.widgets import plain
 from tests.tiny_models import FULL, config
-from tests.ui.driver import charts, fine, part_of, run_until, said, session_of
+from tests.ui.driver import borrowed, charts, fine, part_of, run_until, said, session_of
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
 
@@ -21,7 +21,7 @@ ODD = "<b>$x$ :red[hi] \\ عربي 😀"
 @pytest.mark.parametrize("page", ["pages/kernels.py"])
 def test_kernels_draws_all_kinds_of_a_layer(open_app, page):
     app = open_app("tiny-mta", "Hello", page)
-    app.button_group(key="widget.part").set_value("One layer").run()
+    borrowed(app.button_group, "part").set_value("One layer").run()
     fine(app)
     assert session_of(app).selection.layer == 1  # the first that has kernels
     assert len(charts(app)) == 4
@@ -40,7 +40,7 @@ def test_kernels_through_the_navigation_keeps_prompt_and_layer(open_app):
 
 def test_a_layer_without_kernels_says_which_have_them(open_app):
     app = open_app("tiny-mta", "Hello", "pages/kernels.py", layer=0)
-    app.button_group(key="widget.part").set_value("One layer").run()
+    borrowed(app.button_group, "part").set_value("One layer").run()
     fine(app)
     assert "Layers that have one: 1, 3" in said(app)
     assert layers_with_kernels(config(FULL, 258)) == [1, 3]
@@ -143,7 +143,7 @@ def test_without_its_tokenizer_ids_can_be_pasted(open_app):
 
 def test_run_after_a_change_of_model_takes_the_box_of_that_model(open_app):
     app = open_app("tiny-mta", "Hello")
-    app.selectbox(key="widget.checkpoint").select("no-tokenizer").run()
+    borrowed(app.selectbox, "checkpoint").select("no-tokenizer").run()
     app.text_area[0].set_value("256, 72, 105").run()
     app.button(key="run").click().run()
     fine(app)

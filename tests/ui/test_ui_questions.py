@@ -3,7 +3,7 @@
 from mta_viz.analysis.labs.evaluation import NOT_TRAINED, QuestionAnswer, QuestionScore
 from mta_viz.ui.labs.questions import score_words
 from mta_viz.ui.shell.pickers import NamedSpans
-from tests.ui.driver import charts, fine, html, part_of, run_through, run_until, said
+from tests.ui.driver import borrowed, charts, fine, html, part_of, run_through, run_until, said
 
 SMALL = {"lab": "Questions", "question task": "qa2", "question distraction": "60", "question n": "2"}
 LABS = "pages/labs.py"
@@ -20,18 +20,18 @@ def test_a_sample_shows_its_facts_and_accuracy_is_measured_beside_chance(open_ap
     assert "60 of them distraction" in words and "green, bold: what is asked for" in words
     text = next(element for element in html(app) if "<bdi>" in element)
     assert text.count("<strong>") == 2 and text.count('class="named"') >= 6 and text.count("<b>?</b>") == 1
-    facts = app.selectbox(key="widget.finder part").options
+    facts = borrowed(app.selectbox, "finder part").options
     assert sum(fact.endswith("(support)") for fact in facts) == 2
     assert len(app.dataframe[-1].value) == 8 and len(charts(app)) == 1
-    app.selectbox(key="widget.question task").set_value("qa5").run()
+    borrowed(app.selectbox, "question task").set_value("qa5").run()
     run_through(app, "questions")
     assert "of 2 right: accuracy" in said(app)
     fine(app)
     assert app.dataframe[0].value["sample"].tolist() == [0, 1]
     assert [*app.dataframe[0].value][-3:] == ["first_sentence", "named", "right"]
-    app.number_input(key="widget.question distraction").set_value(1).run()
+    borrowed(app.number_input, "question distraction").set_value(1).run()
     assert not app.exception and "too few for a word" in app.error[0].value
-    app.number_input(key="widget.question distraction").set_value(60).run()
+    borrowed(app.number_input, "question distraction").set_value(60).run()
     app.file_uploader[0].set_value(("own.txt", b"One sentence. Two.", "text/plain")).run()
     assert not app.exception and "tokens too short" in app.error[0].value
     app.button(key="forget.needle haystack").click().run()

@@ -23,7 +23,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots.theme import score_text
 from mta_viz.ui.shell.plan import Plans
 from mta_viz.ui.shell.show import OnPage
-from tests.ui.driver import fine, part_of, run_until, view_of
+from tests.ui.driver import borrowed, fine, part_of, run_until, view_of
 from tests.ui.driver import said as messages
 
 PROMPT = "Hello, hello"
@@ -60,7 +60,7 @@ def metric(app: AppTest, label: str) -> str:
 
 def inspect(app: AppTest, tab: str) -> AppTest:
     """The inspector at another tab."""
-    return app.segmented_control(key="widget.inspector").set_value(tab).run()
+    return borrowed(app.segmented_control, "inspector").set_value(tab).run()
 
 
 def odds(app: AppTest) -> str:
@@ -94,7 +94,7 @@ def test_a_plan_is_listed_switched_weakened_and_undone(surgery):
     app = inspect(surgery(), "Effect")
     assert "Nothing is edited: output identical to the original ✓" in said(app)
     assert odds(app) == "nothing"
-    app.segmented_control(key="widget.switch.L1 H2 pre").set_value("identity").run()
+    borrowed(app.segmented_control, "switch.L1 H2 pre").set_value("identity").run()
     assert listed(app) == (Listed(KernelToIdentity(1, 2, "pre")),) and view_of(app)["e"] == "i.1.2.pre"
     assert odds(app) not in ("+0 nats", "nothing")
     app = surgery(PLAN)
@@ -156,15 +156,15 @@ def test_what_cannot_be_done_is_said_in_its_place(surgery):
     assert "This layer has no key-query kernel." in said(plain)
     plain.button(key="plan.add").click().run()
     assert listed(plain) == (Listed(AblateHead(1, 2)),)
-    plain.segmented_control(key="widget.tab").set_value("Rests on").run()
-    plain.segmented_control(key="widget.surgery tab").set_value("Minimal set").run()
+    borrowed(plain.segmented_control, "tab").set_value("Rests on").run()
+    borrowed(plain.segmented_control, "surgery tab").set_value("Minimal set").run()
     assert "This model has no key-query kernels, so no answer of it needs one." in said(plain)
 
 
 def test_other_pages_say_what_they_show(surgery):
     app = surgery(PLAN, {"inspector": "Why"})
     assert any("1 of 2 active" in part.label for part in app.expander)
-    app.segmented_control(key="widget.plan shown").set_value("original model").run()
+    borrowed(app.segmented_control, "plan shown").set_value("original model").run()
     assert {figure.source.model.plan for figure in part_of(app, OnPage).values()} == {()}
     app.button(key="strip.clear").click().run()
     assert "Plan:" not in said(app) and listed(app) == ()
@@ -182,7 +182,7 @@ def test_the_sweep_and_the_greedy_set_are_measured_beside_the_page(surgery):
     shown = part_of(app, OnPage)  # the maps are of the plan, the sweep is of the original model
     plans = {figure.spec.name: figure.source.model.plan for figure in shown.values()}
     assert plans["sweep"] == () and plans["attention-map"] == (listed(app)[0].intervention,)
-    tab = app.segmented_control(key="widget.surgery tab")
+    tab = borrowed(app.segmented_control, "surgery tab")
     assert tab.options[5] == "Greedy set"
     tab.set_value("Minimal set").run()
     assert view_of(app)["surgery tab"] == "Minimal set"  # as links have it
@@ -228,9 +228,9 @@ def test_paths_of_the_chosen_kernel_are_followed(surgery):
 def test_patching_asks_for_as_many_tokens_and_then_patches(surgery, open_app):
     app = surgery(settings={"surgery tab": "Patch"})
     assert "This is the prompt itself" in said(app)
-    app.text_area(key="widget.other prompt").set_value("Hallo").run()
+    borrowed(app.text_area, "other prompt").set_value("Hallo").run()
     assert "has 6 tokens, this one 13" in said(app)
-    app.text_area(key="widget.other prompt").set_value("Hallo, hello").run()
+    borrowed(app.text_area, "other prompt").set_value("Hallo, hello").run()
     app.button(key="start.patched").click().run()
     until(app, lambda: not has(app, "start.patched") and "output patched alone" in said(app))
     app.button(key="patch.add").click().run()
@@ -245,10 +245,10 @@ def test_patching_asks_for_as_many_tokens_and_then_patches(surgery, open_app):
         head=2,
         stage="kq",
     )
-    ids.text_area(key="widget.other prompt").set_value("256, 72, 106").run()
+    borrowed(ids.text_area, "other prompt").set_value("256, 72, 106").run()
     ids.button(key="patch.add").click().run()
     assert to_address(listed(ids)) == "p.1.2.z.i256-72-106"
-    inspect(ids, "Effect").text_input(key="widget.answer").set_value("x").run()
+    borrowed(inspect(ids, "Effect").text_input, "answer").set_value("x").run()
     assert "an answer in words needs the model's tokenizer" in said(ids)
 
 
@@ -297,8 +297,8 @@ def test_what_an_answer_rests_on_is_the_notebooks(surgery, models_folder):
     model = mta_viz.load(models_folder / "tiny-mta")
     app = surgery(settings={"surgery tab": "Attribution"})
     assert 'After token 12 "o": the answer' in said(app) and "the plan above plays no part" in said(app)
-    app.number_input(key="widget.asked position").set_value(3).run()
-    app.text_input(key="widget.asked answer").set_value("lo").run()
+    borrowed(app.number_input, "asked position").set_value(3).run()
+    borrowed(app.text_input, "asked answer").set_value("lo").run()
     assert 'After token 3 "l": the answer “lo” (as typed)' in said(app)
     app.button(key="start.attribution").click().run()
     until(app, lambda: any(number.label == "Completeness error" for number in app.metric))
@@ -317,24 +317,24 @@ def test_what_an_answer_rests_on_is_the_notebooks(surgery, models_folder):
     layer = mta_viz.attribute_heads(model, PROMPT, Stage.KQ, answer="lo", position=3, layers=[1]).of(1)
     assert f"sum of its cells {score_text(float(layer.sums[2]))} nats" in said(app)
     assert f"lost without its map {score_text(float(layer.ablated[2]))} nats" in said(app)
-    app.segmented_control(key="widget.attribution method").set_value("ablation").run()
-    app.selectbox(key="widget.attribution replacement").set_value("token").run()
-    app.text_input(key="widget.baseline token").set_value("ab").run()
+    borrowed(app.segmented_control, "attribution method").set_value("ablation").run()
+    borrowed(app.selectbox, "attribution replacement").set_value("token").run()
+    borrowed(app.text_input, "baseline token").set_value("ab").run()
     assert "Token: 'ab' is 2 tokens of this model; type a text of one token" in said(app)
-    app.text_input(key="widget.baseline token").set_value("a").run()
+    borrowed(app.text_input, "baseline token").set_value("a").run()
     app.button(key="start.attribution").click().run()
     until(app, lambda: any(number.label == "Largest loss" for number in app.metric))
     assert "becomes token 97" in said(app)
-    app.segmented_control(key="widget.surgery tab").set_value("Responsibility").run()
+    borrowed(app.segmented_control, "surgery tab").set_value("Responsibility").run()
     exact = mta_viz.direct_effect(model, PROMPT, answer="lo", position=3)
     assert metric(app, "Logit") == score_text(exact.logit)
     assert metric(app, "L1 H2, as source") == score_text(float(exact.layers[1].sources[2]))
     assert f"its heads' outputs add {exact.layers[1].total:+.6g} to the logit" in said(app)
     assert "What each softmax cell of this head adds directly" in said(app)
-    app.segmented_control(key="widget.direct effect of").set_value("largest").run()
+    borrowed(app.segmented_control, "direct effect of").set_value("largest").run()
     assert len(app.dataframe[-1].value) == 20
-    app.segmented_control(key="widget.answer token").set_value(1).run()
+    borrowed(app.segmented_control, "answer token").set_value(1).run()
     second = mta_viz.direct_effect(model, PROMPT, answer="lo", position=3, place=1)
     assert metric(app, "Logit") == score_text(second.logit)
-    app.text_input(key="widget.asked answer").set_value("x" * 40).run()
+    borrowed(app.text_input, "asked answer").set_value("x" * 40).run()
     assert "has 40 tokens; expected 1 to 32" in said(app)

@@ -119,7 +119,7 @@ def test_what_cannot_be_trained_is_said_in_one_sentence(open_app):
     assert "Puts kernels into" in said(none)
     app = open_app("tiny-plain", "Hello", PAGE)  # four facts do not fit in 128 tokens of single bytes
     assert app.error and not app.exception
-    app.text_input(key="widget.train_corpus").set_value("/nowhere").run()
+    borrowed(app.text_input, "train_corpus").set_value("/nowhere").run()
     assert "there is no text at /nowhere" in said(app)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.ui.driver import said, view_of
+from tests.ui.driver import borrowed, said, view_of
 
 
 def addresses(app) -> list[str]:
@@ -35,7 +35,7 @@ def test_wrong_ids_are_told_once(open_app, ids):
 
 def test_a_place_without_kernels_in_any_layer_says_so(open_app):
     app = open_app("tiny-blocks", page="pages/kernels.py")
-    app.segmented_control(key="widget.part").set_value("One layer").run()
+    borrowed(app.segmented_control, "part").set_value("One layer").run()
     assert "has no key-query kernel after the softmax. No layer has one." in said(app)
     assert "none" not in said(app)
 

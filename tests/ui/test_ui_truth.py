@@ -5,7 +5,7 @@ import pytest
 from mta_viz.ui.shell import models
 from mta_viz.ui.shell.page import ASSETS
 from tests.tiny_models import write_models
-from tests.ui.driver import charts, fine, said, session_of, view_of
+from tests.ui.driver import borrowed, charts, fine, said, session_of, view_of
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_an_unusable_prompt_leaves_the_last_run_marked_as_such(open_app, unusabl
     app.button(key="run").click().run()
     fine(app)
     assert "previous run" not in said(app) and view_of(app)["p"] == "abd#ab"
-    assert (app.selectbox(key="widget.layer").value, app.selectbox(key="widget.head").value) == (1, 1)
+    assert (borrowed(app.selectbox, "layer").value, borrowed(app.selectbox, "head").value) == (1, 1)
 
 
 def test_a_prompt_a_model_cannot_take_is_run_in_one_that_can(open_app):

@@ -68,7 +68,7 @@ def test_every_tab_has_its_figures_and_says_what_they_are(open_app):
     }
     assert [*words] == [*OF_HEAD]
     for tab, (n_charts, caption) in words.items():
-        app.button_group(key="widget.tab").set_value(tab).run()
+        borrowed(app.button_group, "tab").set_value(tab).run()
         fine(run_until(app, caption))
         assert (tab, len(charts(app))) == (tab, n_charts) and caption in said(app)
         assert view_of(app).get("tab") == (None if tab == "Next token" else tab)
@@ -78,7 +78,7 @@ def test_the_bars_are_of_the_row_or_the_column(open_app):
     place = {"layer": 1, "head": 2, "stage": "kq", "query": 9, "key": 4}
     app = open_app("tiny-mta", CATS, PAGE, {"tab": "Row and column"}, **place)
     assert "Click a bar to select that key." in said(app)
-    app.segmented_control(key="widget.text side").set_value("to the key").run()
+    borrowed(app.segmented_control, "text side").set_value("to the key").run()
     fine(app)
     assert "Click a bar to select that query." in said(app) and view_of(app)["text side"] == "to the key"
     assert "column" in [spec.name for spec in part_of(app, OnPage)]
@@ -131,7 +131,7 @@ def test_a_long_prompt_has_an_overview_a_part_and_a_search(open_app):
     app = open_app("tiny-mta", prompt, PAGE, {"crop": "0,64,0,64"}, layer=1, head=0)
     fine(run_until(app, "Draw a box to see"))
     assert len(charts(app)) == 3 and "Queries 0 to 63, keys 0 to 63." in said(app)
-    app.text_input(key="widget.search").set_value("OSLO").run()
+    borrowed(app.text_input, "search").set_value("OSLO").run()
     fine(app)
     assert "60 places" in [box.label for box in app.selectbox]
     app.button(key="show.query").click().run()
@@ -143,13 +143,13 @@ def test_a_long_prompt_has_an_overview_a_part_and_a_search(open_app):
 
 def test_a_named_span_is_what_scores_are_about_until_it_is_removed(open_app):
     app = open_app("tiny-mta", CATS, PAGE, {"tab": "Heads"}, layer=1, head=2)
-    app.text_input(key="widget.search").set_value("mat").run()
+    borrowed(app.text_input, "search").set_value("mat").run()
     app.button(key="span.add").click().run()
     fine(run_through(app, "Score all heads"))
-    assert "gain on span, kq (nats)" in app.selectbox(key="widget.score").options
+    assert "gain on span, kq (nats)" in borrowed(app.selectbox, "score").options
     app.button(key="span.remove").click().run()
     fine(app)
-    assert "gain on span, kq (nats)" not in app.selectbox(key="widget.score").options
+    assert "gain on span, kq (nats)" not in borrowed(app.selectbox, "score").options
 
 
 def test_scoring_a_long_prompt_is_asked_for(open_app):
@@ -195,14 +195,14 @@ def test_a_head_is_chosen_anew_for_another_prompt_unless_a_visitor_chose_one(ope
     app = run_until(open_app("tiny-mta", NEEDLES, PAGE), "the needle “Oslo”")
     first = view_of(app)
     assert "l" in first and first["s"] in ("kq", "kq2")
-    app.text_area(key="widget.prompt").set_value(CATS).run()
+    borrowed(app.text_area, "prompt").set_value(CATS).run()
     app.button(key="run").click().run()
     run_until(app, "the head gives")
     fine(app)
     assert "Oslo" not in said(app).split("Examples")[0] and "l" in view_of(app)
     chosen = open_app("tiny-mta", NEEDLES, PAGE, layer=0, head=3)
     run_until(chosen, "Answer “")
-    chosen.text_area(key="widget.prompt").set_value(CATS).run()
+    borrowed(chosen.text_area, "prompt").set_value(CATS).run()
     chosen.button(key="run").click().run()
     assert (view_of(chosen)["l"], view_of(chosen)["h"]) == ("0", "3")
 
@@ -211,7 +211,7 @@ def test_heads_are_ranked_by_the_task_on_its_prompts_and_by_what_they_do_here_on
     monkeypatch.delenv("MTA_VIZ_MODELS", raising=False)
     app = run_until(app_at(PAGE, ck="blocks-n5-mta").run(), "Answer “")
     assert "Answer without each: nats, n = 500." in said(app)
-    app.text_area(key="widget.prompt").set_value("abcdeabc").run()
+    borrowed(app.text_area, "prompt").set_value("abcdeabc").run()
     app.button(key="run").click().run()
     words = said(run_until(app, "the head gives"))
     fine(app)
@@ -225,21 +225,21 @@ def test_heads_are_ranked_by_the_task_on_its_prompts_and_by_what_they_do_here_on
 def test_a_switch_edits_the_kernel_and_the_strip_says_what_the_answer_loses(open_app):
     app = open_app("tiny-mta", NEEDLES, PAGE, {"inspector": "Edit"}, layer=1, head=2, stage="kq")
     run_until(app, "Answer “")
-    app.button_group(key="widget.switch.L1 H2 pre").set_value("identity").run()
+    borrowed(app.button_group, "switch.L1 H2 pre").set_value("identity").run()
     fine(app)
     words = said(app)
     assert "Plan: L1 H2 pre -> identity" in words.replace("*", "") and "nats → log-odds" in words.replace(
         "*", ""
     )
     assert view_of(app)["e"] == "i.1.2.pre"
-    app.button_group(key="widget.plan shown").set_value("difference").run()
+    borrowed(app.button_group, "plan shown").set_value("difference").run()
     fine(app)
     shown = {figure.spec.side for figure in part_of(app, OnPage).values() if figure.spec.name == "edited-map"}
     assert shown == {"original", "edited", "difference"}
     assert (
         app.button(key="save.edited-map.2").label == "Map"
     )  # the difference that is seen, not the edited map
-    app.button_group(key="widget.switch.L1 H2 pre").set_value("learned").run()
+    borrowed(app.button_group, "switch.L1 H2 pre").set_value("learned").run()
     assert "e" not in view_of(app) and "Plan: " not in said(app).replace("*", "")
 
 

@@ -13,7 +13,7 @@ from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.preparing import check_line
 from mta_viz.ui.shell.widgets import plain
 from tests.tiny_models import FULL, config
-from tests.ui.driver import borrowed, charts, fine, part_of, run_until, said, session_of
+from tests.ui.driver import app_at, borrowed, charts, fine, part_of, run_until, said, session_of, view_of
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
 
@@ -50,6 +50,15 @@ def test_a_model_without_kernels_says_so(open_app):
     app = open_app("tiny-plain", "Hello", "pages/kernels.py")
     fine(app)
     assert not charts(app) and "no key-query kernels" in said(app)
+
+
+def test_without_models_of_ones_own_the_app_opens_on_the_needle_model(monkeypatch, tmp_path):
+    monkeypatch.delenv("MTA_VIZ_MODELS", raising=False)
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path))
+    app = app_at().run()
+    fine(app)
+    assert view_of(app)["ck"] == "needle-mta" and "San Salvador" in app.text_area[0].value
+    assert not any("cards" in option for option in borrowed(app.selectbox, "checkpoint").options)
 
 
 def test_the_first_visit_runs_an_example(open_app):

@@ -167,7 +167,7 @@ def _pick(found: tuple[Found, ...]) -> Found:
         named = printable(wanted)
         st.warning(plain(f"The link names the model {named}, which is not in the folders given."))
     usable = [name for name, model in by_id.items() if model.problem is None]
-    usable.sort(key=lambda name: name != FIRST and by_id[name].path.parent == models.ASSETS)
+    usable.sort(key=lambda name: name != FIRST and models.ASSETS in by_id[name].path.parents)
     first = wanted if wanted in by_id else next(iter([*usable, *by_id]))
     key = state.borrow("checkpoint", first)
     words = {name: models.label(model, names) for name, model in by_id.items()}

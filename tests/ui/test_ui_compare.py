@@ -9,10 +9,12 @@ import torch
 
 from mta_viz.analysis.compare.comparing import AnswerPair
 from mta_viz.checkpoint.native import write_native
+from mta_viz.checkpoint.params import params_from_config
 from mta_viz.config import MTAOptions
 from mta_viz.errors import PromptError
 from mta_viz.ui.compare.view import verdict
 from mta_viz.ui.shell.link import Box
+from tests.checkpoint.checkpoint_samples import lingua_tensors, write_distributed
 from tests.tiny_models import config, random_weights
 from tests.ui.driver import borrowed, fine, part_of, said, session_of, view_of
 
@@ -166,3 +168,18 @@ def test_the_verdict_is_one_sentence():
     assert words(-2.0, -0.5).endswith("B finds it 4.5 times as probable.")
     assert words(-0.0, -40.0).endswith("A finds it over a million times as probable.")
     assert words(float("nan"), 0.0).endswith("A (x) gives it p = NaN, B (y) p = 1.000.")
+
+
+def test_another_training_step_stands_beside(page, tmp_path, monkeypatch):
+    for seed, step in enumerate(("0000000010", "0000000020", "0000000030")):
+        shapes = config(MTAOptions(pre_kernel=(2, 3)), 258)
+        weights = {f"model.{name}": value for name, value in lingua_tensors(shapes, seed).items()}
+        settings = params_from_config(shapes, "bytes", None)
+        write_distributed(tmp_path / "run" / "checkpoints" / step, settings, weights, 1)
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(tmp_path))
+    app = page(checkpoint="run", settings={"b": "run"}, layer=1)
+    steps = borrowed(app.selectbox, "b step")  # the page's own is the last
+    assert steps.options == ["10", "20"] and "step 10" in titles(app)[1]
+    steps.set_value(20).run()
+    fine(app)
+    assert "step 20" in titles(app)[1] and view_of(app)["b step"] == "20"

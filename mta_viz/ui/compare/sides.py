@@ -70,7 +70,10 @@ def _two_models(page: Page, row: Any) -> Side:
         words = "The model beside it, on the same prompt."
         name = menu("B", options, MODEL_B, default=default, width=300, help=words)
         steps = _steps(models[name]) if name in models else ()
-        step = menu("B's step", steps, STEP_B, default=steps[0], width=120) if len(steps) > 1 else None
+        if name == here:  # another step than the page's own
+            steps = tuple(step for step in steps if step != (steps[-1] if own.step is None else own.step))
+        several = len(steps) > 1 or name == here
+        step = menu("B's step", steps, STEP_B, default=steps[0], width=120) if several else None
         _draw_swap(name in models and name != here, lambda: _swap_models(here, name))
     if name == IDENTITY:
         return Side(plan=identity_plan(page.model))

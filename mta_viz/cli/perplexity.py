@@ -37,6 +37,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         return _last_words(arguments, passages)
     if arguments.on:
         raise MtaVizError("--on is of --last-word, whose passages are independent; leave it out")
+    if arguments.file is not None and arguments.file.suffix == ".jsonl":
+        note(f"{arguments.file.name} is one text, its JSON too; with --last-word its lines are passages")
     return _whole(arguments, text)
 
 

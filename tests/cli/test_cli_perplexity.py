@@ -38,6 +38,8 @@ def test_last_words_have_the_numbers_of_the_call(run, folder, tmp_path):
     assert [row["last_word"] for row in rows] == ["de", "", "opqr"] and "one word" in rows[1]["left_out"]
     (tmp_path / "p.jsonl").write_text(json.dumps({"text": "abc.de"}))
     alone = run("perplexity", folder, "--file", tmp_path / "p.jsonl", "--last-word").json
+    (tmp_path / "lines.jsonl").write_text("abc\nde")
+    assert "with --last-word its lines" in run("perplexity", folder, "--file", tmp_path / "lines.jsonl").err
     pasted = run("perplexity", folder, "--prompt", "abc.de", "--last-word").json
     assert alone == pasted and (pasted["word"], pasted["rank"]) == ("de", found.words[0].rank)
 

@@ -61,9 +61,6 @@ def opened(visit):
         page = visit(f"/attention?ck={checkpoint}")
         settle(page)
         page.get_by_role("button", name="Open run").click()
-        settle(page)
-        if not page.get_by_role("dialog").count():  # a page that was drawn anew just then can lose a click
-            page.get_by_role("button", name="Open run").click()
         page.locator("[role=dialog] input[type=file]").set_input_files(file)
         return page
 

@@ -29,6 +29,10 @@ from mta_viz.errors import ConfigError
 PadKey = Literal["both", "left", "right"]
 Gate = Literal["1d", "dd"]
 Variant = Literal["transformer", "talking_heads", "mta", "differential"]
+Head = tuple[int, int]  # a layer, and one of its heads
+KernelPlace = Literal["pre", "post"]  # of the softmax, as the fields of `LayerKernels` are named
+MixingPlace = Literal["head_pre", "head_post"]
+Where = KernelPlace | MixingPlace
 DTYPES = ("float32", "bfloat16", "float16")  # what a model can compute in, by torch's names
 LARGEST_KERNEL = 63  # queries or keys, of one that is put into a model; a file's own may be larger
 

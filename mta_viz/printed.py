@@ -26,6 +26,21 @@ def probability_text(value: float) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
+def layer_label(layer: int, numbering: int = 0) -> str:
+    """`L2`, counted from `numbering`."""
+    return f"L{layer + numbering}"
+
+
+def head_label(head: int, numbering: int = 0) -> str:
+    """`H1`, counted from `numbering`."""
+    return f"H{head + numbering}"
+
+
+def head_name(layer: int, head: int, numbering: int = 0) -> str:
+    """`L2 H1`, counted from `numbering`."""
+    return f"{layer_label(layer, numbering)} {head_label(head, numbering)}"
+
+
 MOST = 300  # characters of foreign text
 LINES, LINE = 40, 2000  # of a message; characters of one of its lines, which may hold several foreign texts
 # Controls (all but tab and line end), halves of characters, and what is no character; directions of writing.

@@ -10,19 +10,20 @@ from mta_viz.analysis.attention.maps import AttentionMap, exact_map, head_maps, 
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.compare.maps import ComparedMap, agreement, compared_map, same_vocabulary, stage_beside
 from mta_viz.analysis.compare.pairs import same_weights
+from mta_viz.config import Head
 from mta_viz.errors import PromptError
 from mta_viz.figures.attention.maps import HeadMap, Range, stage_of
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.maps import SMALL, attention_map, difference_caption, difference_map
 from mta_viz.plots.compare import compared_caption, compared_figure
-from mta_viz.plots.theme import Figure, head_name, limit_text
+from mta_viz.plots.theme import Figure, limit_text
+from mta_viz.printed import head_name
 from mta_viz.run.tracing import Trace
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
 
 T = TypeVar("T")
-Head = tuple[int, int]  # layer and head
 CELLS = 256  # longer prompts are pooled
 MAP_PX = 300
 ROUNDING = 1e-3  # of the maps' own limit

@@ -14,7 +14,8 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.compare.comparing import Comparison, NeedleShares, Paired, compare_runs, pair_runs
 from mta_viz.analysis.compare.maps import Spans, spans_beside
 from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_weights, step_folder
-from mta_viz.analysis.kernels.kernels import SHORT, WHERE, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import SHORT, WHERE
+from mta_viz.config import KernelPlace, Where
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import beside
 from mta_viz.figures.base import Measured, Source, named
@@ -169,7 +170,7 @@ class OfKernels(OfComparison):
 class ComparedKernels(OfKernels):
     """How far each of A's kernels is from its partner's in B; `selected` (layer, head of A) is framed."""
 
-    where: Place | MixPlace
+    where: Where
     selected: beside.Head | None = None
 
     def draw(self, source: Source, result: Comparison) -> Figure:
@@ -191,7 +192,7 @@ class ComparedKernels(OfKernels):
 class ComparedKernel(OfKernels):
     """One kernel of A, its partner's in B, and A minus B, on one scale."""
 
-    where: Place
+    where: KernelPlace
     layer: int
     head: int
 

@@ -8,18 +8,16 @@ prompt's run.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, PlainValidator
 
 from mta_viz.checkpoint.validate import value_problems
-from mta_viz.config import ModelConfig
+from mta_viz.config import KernelPlace, MixingPlace, ModelConfig
 from mta_viz.errors import ConfigError
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.printed import short_repr
 
-KernelPlace = Literal["pre", "post"]
-MixingPlace = Literal["head_pre", "head_post"]
 LARGEST = (2 - 2**-23) * 2.0**127  # of float32, in which models compute and addresses are written
 Index = Annotated[int, Field(ge=0)]
 

@@ -15,10 +15,10 @@ from pydantic import PlainValidator
 
 from mta_viz.checkpoint.door import has_few_values
 from mta_viz.checkpoint.validate import STRICT, value_problems
-from mta_viz.config import ModelConfig
+from mta_viz.config import KernelPlace, MixingPlace, ModelConfig
 from mta_viz.errors import ConfigError, first_problems
 from mta_viz.model import interventions
-from mta_viz.model.interventions import Intervention, KernelPlace, MixingPlace, Taps
+from mta_viz.model.interventions import Intervention, Taps
 
 Plan = tuple[Intervention, ...]
 SUBJECT = "The plan of interventions"

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import AttentionMap, round_up
 from mta_viz.analysis.attention.spans import Span
+from mta_viz.config import Head
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention import maps
@@ -103,16 +104,13 @@ ATTRIBUTED = _look("attribution of {stage}", "nats")
 DIRECT = _look("direct effect of softmax cells", "logit")
 
 
-Place = tuple[int, int]
-
-
 def sweep_map(
     title: str,
     values: Float[np.ndarray, "layer head"],
     *,
     unit: str = "nats",
-    hover: Mapping[Place, str] | None = None,
-    unsure: Sequence[Place] = (),
+    hover: Mapping[Head, str] | None = None,
+    unsure: Sequence[Head] = (),
     **options: Any,
 ) -> go.Figure:
     """A change for each head: brown where the answer loses, green where it gains.

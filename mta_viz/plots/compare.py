@@ -16,6 +16,7 @@ from mta_viz.plots import cells, theme
 from mta_viz.plots.attention import maps
 from mta_viz.plots.kernels.mosaic import Mosaic
 from mta_viz.plots.parts import Parts
+from mta_viz.printed import head_name
 from mta_viz.tokenizers.base import Tokens
 
 _MASKED = "not compared: key %{x} is after query %{y}, or a token of them differs in A and B"
@@ -114,7 +115,7 @@ def _line(
 
 
 def _title(drawn: AttentionMap, numbering_from: int) -> str:
-    other = f" − {theme.head_name(*drawn.other, numbering_from)}" if isinstance(drawn, ComparedMap) else ""
+    other = f" − {head_name(*drawn.other, numbering_from)}" if isinstance(drawn, ComparedMap) else ""
     return f"{other} ({drawn.stage.value.unit})"
 
 

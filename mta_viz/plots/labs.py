@@ -18,11 +18,12 @@ from mta_viz.analysis.labs.cards import ArmRun, Arms, pooled
 from mta_viz.analysis.labs.conjunction import Conjunction, Effects, Measure, measure_there, p_values, score_of
 from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.text import TextLosses
+from mta_viz.config import Head
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention import text as text_cells
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.attention.text import Coloring
-from mta_viz.plots.cause import Place, sweep_map
+from mta_viz.plots.cause import sweep_map
 from mta_viz.plots.parts import Number, Parts
 from mta_viz.printed import probability_text
 from mta_viz.tasks.intervals import level_text
@@ -162,7 +163,7 @@ def shared_interaction_limit(tests: Iterable[Conjunction], measure: Measure) -> 
     return round_up(max([_LEAST, *map(cells.largest, sizes)]))
 
 
-def _hover(score: Score, effects: Effects, test: Conjunction, measure: Measure, place: Place) -> str:
+def _hover(score: Score, effects: Effects, test: Conjunction, measure: Measure, place: Head) -> str:
     parts = [value_text(score, float(values[place])) for values in effects.means]
     words = "both {}, A only {}, B only {}, neither {}".format(*parts)
     over = effects.interaction

@@ -75,11 +75,6 @@ def text_px(labels: Iterable[str]) -> float:
     return max(widths, default=0) * LABEL_CHAR_PX
 
 
-def head_name(layer: int, head: int, numbering_from: int = 0) -> str:
-    """`L2 H1`, counted from `numbering_from`."""
-    return f"L{layer + numbering_from} H{head + numbering_from}"
-
-
 def columns(char: str) -> int:
     """Columns a character takes in monospaced text: East Asian wide ones take two."""
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1

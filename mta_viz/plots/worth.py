@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.cause.kernel_effect import Edge, KernelPaths
 from mta_viz.analysis.cause.shapley import KernelValue
-from mta_viz.analysis.kernels.kernels import MIXING, WHERE, Where
+from mta_viz.analysis.kernels.kernels import MIXING, WHERE
+from mta_viz.config import Where
 from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Number, Parts
 

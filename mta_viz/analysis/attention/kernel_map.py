@@ -17,10 +17,10 @@ from torch import Tensor
 from mta_viz.analysis.attention.maps import AttentionMap, centred, exact_map, stages_table
 from mta_viz.analysis.attention.spans import QUESTION, Span, share_and_mass
 from mta_viz.analysis.kernels import edges, kernels
-from mta_viz.analysis.kernels.kernels import KernelId, Offsets, Place, kernel_offsets
+from mta_viz.analysis.kernels.kernels import KernelId, Offsets, kernel_offsets
 from mta_viz.analysis.kernels.measures import library
 from mta_viz.analysis.kernels.naming import name_kernels
-from mta_viz.config import ModelConfig
+from mta_viz.config import KernelPlace, ModelConfig
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
 from mta_viz.model import ops
 from mta_viz.model.stages import Stage
@@ -83,7 +83,7 @@ def question_span(named: Sequence[Span], n_tokens: int, n_queries: int) -> Span:
     return question or Span("last tokens", QUESTION, max(n_tokens - n_queries, 0), n_tokens)
 
 
-def strongest_head(trace: Trace, rows: Span, keys: Span, where: Place) -> tuple[int, int]:
+def strongest_head(trace: Trace, rows: Span, keys: Span, where: KernelPlace) -> tuple[int, int]:
     """(layer, head), among layers with a kernel at `where`, whose last row attends most to `keys`.
 
     Measured on the final weights of the last query of `rows`: sum over the keys of |P| over sum of |P|.

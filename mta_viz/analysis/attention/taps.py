@@ -15,13 +15,15 @@ from numpy import ndarray as Array
 from torch import Tensor
 
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Offsets, Place, check_layer, kernel_offsets
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Offsets, check_layer, kernel_offsets
+from mta_viz.config import KernelPlace
 from mta_viz.errors import PromptError, check_index
 from mta_viz.model.stages import Stage
 from mta_viz.run.trace import Trace
 from mta_viz.tables import Table
 
-READS: dict[Place, Stage] = {"pre": Stage.RAW, "post": Stage.SOFTMAX}  # the stage a kernel is applied to
+# The stage that a kernel is applied to.
+READS: dict[KernelPlace, Stage] = {"pre": Stage.RAW, "post": Stage.SOFTMAX}
 TOP = 5
 
 

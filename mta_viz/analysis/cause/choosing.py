@@ -14,8 +14,9 @@ from mta_viz.analysis.attention.spans import Span, needle_spans
 from mta_viz.analysis.cause.answers import AnswerMeter
 from mta_viz.analysis.cause.direct_effect import layer_effect
 from mta_viz.analysis.cause.effects import Effects, find_effects
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Where
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId
 from mta_viz.analysis.labs.finder import Finder
+from mta_viz.config import Where
 from mta_viz.model.plans import Edit
 from mta_viz.model.stages import Stage, linear_from
 from mta_viz.model.transformer import HookedMTA

@@ -12,11 +12,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, KernelId, MixPlace, Place, kernels_at
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, KernelId, kernels_at
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.validate import Measured, from_text
+from mta_viz.config import Where
 from mta_viz.errors import MtaVizError
 from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import OF_KERNEL, OF_MIXING, PLACES, Edit, Plan, PlanData, plan_as_data
@@ -99,7 +100,7 @@ class Effects:
             return None
         return self.of_plan((without(kernel, self.edit),))
 
-    def of_each(self, where: Place | MixPlace | None = None) -> dict[KernelId, Effect]:
+    def of_each(self, where: Where | None = None) -> dict[KernelId, Effect]:
         """The effects of single kernels, of those at `where` or of all, the most harmful first.
 
         Harm: how far the answer's log-probability falls; not finite comes first.

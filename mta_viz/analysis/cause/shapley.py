@@ -20,8 +20,9 @@ from pydantic import PlainValidator
 from mta_viz.analysis.cause.coalitions import Alone, Coalitions, Kept
 from mta_viz.analysis.cause.effects import kernel_ids
 from mta_viz.analysis.cause.sweeps import RANDOM_SETS, Outcome, random_sets
-from mta_viz.analysis.kernels.kernels import KernelId, Where
+from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.labs.task_samples import GoldBatch
+from mta_viz.config import Where
 from mta_viz.model.plans import Edit
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import Spread, workers

@@ -12,7 +12,7 @@ from mta_viz.analysis.attention.changes import DifferenceMap
 from mta_viz.analysis.attention.maps import WholeMap
 from mta_viz.analysis.attention.spans import Span, asked_span, check_span, needle_spans
 from mta_viz.analysis.attention.spans import find as search
-from mta_viz.config import ModelConfig
+from mta_viz.config import Head, ModelConfig
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
@@ -117,7 +117,6 @@ def _place_in(other: Tokens, own: Tokens, span: Span) -> range | None:
 
 
 ROWS = 256  # queries subtracted at a time
-Place = tuple[int, int]  # layer, head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +126,7 @@ class ComparedMap(DifferenceMap):
     Rows and columns of `unlike` positions, whose tokens differ, hold 0 and are masked.
     """
 
-    other: Place
+    other: Head
     unlike: tuple[int, ...] = ()
 
     @property
@@ -150,7 +149,7 @@ def stage_beside(config: ModelConfig, layer: int, stage: Stage) -> Stage:
 
 
 def compared_map(
-    a: Trace, b: Trace, first: Place, second: Place, stage: Stage, shared: Agreement, max_cells: int = 512
+    a: Trace, b: Trace, first: Head, second: Head, stage: Stage, shared: Agreement, max_cells: int = 512
 ) -> ComparedMap:
     """A's head `first` at `stage` less B's head `second`; exact when it fits `max_cells`, else pooled.
 

@@ -17,11 +17,12 @@ from jaxtyping import Float, Int
 
 from mta_viz.analysis.attention.patterns import layer_thumbnails
 from mta_viz.analysis.kernels import kernels as checkpoint_kernels
-from mta_viz.analysis.kernels.kernels import LayerKernelSet, MixPlace, Offsets, Place
+from mta_viz.analysis.kernels.kernels import LayerKernelSet, Offsets
 from mta_viz.analysis.kernels.mixing import best_match
 from mta_viz.analysis.kernels.table import kernel_table
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import PARAMS, STEPS
+from mta_viz.config import KernelPlace, Where
 from mta_viz.errors import FileError, PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -248,7 +249,7 @@ class KernelPair:
 
     layer: int
     head: int
-    where: Place | MixPlace
+    where: Where
     layer_b: int
     head_b: int
     distance: float
@@ -282,7 +283,7 @@ def kernel_pairs(
 
 
 def pair_taps(
-    a: HookedMTA, b: HookedMTA, first: tuple[int, int], second: tuple[int, int], where: Place
+    a: HookedMTA, b: HookedMTA, first: tuple[int, int], second: tuple[int, int], where: KernelPlace
 ) -> tuple[Taps, Taps, Offsets]:
     """Both kernels over the same offsets, the identity where a layer has none."""
     places = (a, *first), (b, *second)
@@ -303,7 +304,7 @@ def _kernels(model: HookedMTA, layer: int) -> LayerKernelSet:
 
 def _measured(
     here: LayerKernelSet, there: LayerKernelSet, head: int, other: int, pairs: HeadPairs
-) -> Iterator[tuple[Place | MixPlace, tuple[float, float, float]]]:
+) -> Iterator[tuple[Where, tuple[float, float, float]]]:
     """Where one of two heads has a kernel: their distance, and that of each from the identity."""
     for where in checkpoint_kernels.KEY_QUERY:
         if getattr(here, where) is not None or getattr(there, where) is not None:
@@ -326,7 +327,7 @@ def _distances(a: np.ndarray, b: np.ndarray, identity: np.ndarray) -> tuple[floa
     return apart, off_a, off_b
 
 
-def _taps(kernels: LayerKernelSet, head: int, where: Place) -> tuple[Taps, Offsets]:
+def _taps(kernels: LayerKernelSet, head: int, where: KernelPlace) -> tuple[Taps, Offsets]:
     if getattr(kernels, where) is None:
         return np.ones((1, 1)), Offsets((0,), (0,))  # the identity
     taps, offsets = kernels.taps(where)

@@ -8,24 +8,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from torch import Tensor
 
-from mta_viz.config import ModelConfig
+from mta_viz.config import KernelPlace, MixingPlace, ModelConfig, Where
 from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
 from mta_viz.tables import Table
 
-Place = Literal["pre", "post"]
-MixPlace = Literal["head_pre", "head_post"]
-Where = Place | MixPlace
 P = TypeVar("P", bound=Where)
-KEY_QUERY: tuple[Place, ...] = ("pre", "post")
-MIXING: tuple[MixPlace, ...] = ("head_pre", "head_post")
+KEY_QUERY: tuple[KernelPlace, ...] = ("pre", "post")
+MIXING: tuple[MixingPlace, ...] = ("head_pre", "head_post")
 WHERE: dict[Where, str] = {
     "pre": "before the softmax",
     "head_pre": "before the softmax",
@@ -116,11 +113,11 @@ class LayerKernelSet:
             raise MtaVizError(f"the layer mixes no heads {WHERE[where]}")
         return mixing
 
-    def key_query(self) -> Iterator[tuple[Place, Float[Tensor, "head c_q c_k"], Offsets]]:
+    def key_query(self) -> Iterator[tuple[KernelPlace, Float[Tensor, "head c_q c_k"], Offsets]]:
         """The key-query kernels the layer has, with their place and offsets."""
         yield from ((place, *self.taps(place)) for place in KEY_QUERY if getattr(self, place) is not None)
 
-    def groups(self) -> Iterator[tuple[MixPlace, int, Float[Tensor, "target source"]]]:
+    def groups(self) -> Iterator[tuple[MixingPlace, int, Float[Tensor, "target source"]]]:
         """The head mixing the layer has, a group at a time: its place, the group's number, its matrix."""
         for place in MIXING:
             if getattr(self, place) is not None:
@@ -181,7 +178,7 @@ def kernel_stacks(
 
     `state_dict` as in `layer_kernels`.
     """
-    by_offsets: dict[tuple[Offsets, Place | None], tuple[list[KernelId], list[Array]]] = {}
+    by_offsets: dict[tuple[Offsets, KernelPlace | None], tuple[list[KernelId], list[Array]]] = {}
     for layer in range(config.n_layers):
         for where, taps, offsets in layer_kernels(state_dict, config, layer).key_query():
             ids, stack = by_offsets.setdefault((offsets, where if by_place else None), ([], []))
@@ -245,12 +242,12 @@ def kernels_at(config: ModelConfig, places: Sequence[Where]) -> tuple[KernelId, 
     )
 
 
-def kernel_places(config: ModelConfig) -> tuple[Place, ...]:
+def kernel_places(config: ModelConfig) -> tuple[KernelPlace, ...]:
     """Where the model has key-query kernels. Raises MtaVizError where it has none."""
     return _places(config, KEY_QUERY, "key-query kernels. This figure needs a model that has some")
 
 
-def mixing_places(config: ModelConfig) -> tuple[MixPlace, ...]:
+def mixing_places(config: ModelConfig) -> tuple[MixingPlace, ...]:
     """Where the model mixes heads. Raises MtaVizError where it does not."""
     return _places(config, MIXING, "head mixing. This figure needs a model that mixes heads")
 

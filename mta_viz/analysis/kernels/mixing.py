@@ -10,10 +10,10 @@ from numpy import ndarray as Array
 from torch import Tensor
 
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, MixPlace, layer_kernels
+from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, layer_kernels
 from mta_viz.analysis.kernels.measures import ratio
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, SEED, SIMULATED
-from mta_viz.config import ModelConfig
+from mta_viz.config import MixingPlace, ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.tables import Table
 
@@ -205,7 +205,7 @@ def _verdict(shape: str, scores: dict[str, float]) -> str:
 class MixingOverLayers:
     """The head-mixing matrices of one place, a group of heads at a time."""
 
-    where: MixPlace
+    where: MixingPlace
     layers: tuple[int, ...]
     matrices: Float[np.ndarray, "layer group target source"]
 
@@ -229,7 +229,7 @@ class MixingMeans:
     their means are NaN. `n_bad`: weights that are NaN or infinite.
     """
 
-    where: MixPlace
+    where: MixingPlace
     diagonal_size: Float[np.ndarray, " layer"]
     diagonal: Float[np.ndarray, " layer"]
     off_diagonal_size: Float[np.ndarray, " layer"]
@@ -273,7 +273,7 @@ class MixingByLayer:
 def mixing_over_layers(
     state_dict: Mapping[str, Tensor],
     config: ModelConfig,
-    where: MixPlace,
+    where: MixingPlace,
     layers: Sequence[int] | None = None,
 ) -> MixingOverLayers:
     """The head-mixing matrices of some layers (None: all)."""

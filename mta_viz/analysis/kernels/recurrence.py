@@ -18,7 +18,7 @@ from mta_viz.analysis.kernels.measures import without_own_tap
 from mta_viz.analysis.kernels.mixing import best_match
 from mta_viz.analysis.kernels.naming import KernelShape, name_kernels
 from mta_viz.checkpoint.history import KernelHistory
-from mta_viz.config import ModelConfig
+from mta_viz.config import KernelPlace, ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.tables import Table
 
@@ -30,7 +30,7 @@ SEED = 0
 class NamedKernels:
     """The key-query kernels of one place of a model, [layer, head], in the `layers` that have some there."""
 
-    where: kernels.Place
+    where: KernelPlace
     layers: tuple[int, ...]
     taps: Float[Array, "layer head tap"]
     shapes: tuple[tuple[KernelShape, ...], ...]
@@ -119,7 +119,7 @@ def recurrence(
 
 
 def named_kernels(
-    state_dict: Mapping[str, Tensor], config: ModelConfig, where: kernels.Place
+    state_dict: Mapping[str, Tensor], config: ModelConfig, where: KernelPlace
 ) -> NamedKernels | None:
     """All kernels at a place with their names; None where the model has none there."""
     layers, taps, shapes = kernels.layers_having(config, where), [], []
@@ -252,7 +252,7 @@ def lasting_names(
 
 
 def _lasting_of(
-    stored: Tensor, steps: Sequence[int], config: ModelConfig, layer: int, where: kernels.Place
+    stored: Tensor, steps: Sequence[int], config: ModelConfig, layer: int, where: KernelPlace
 ) -> Iterator[Lasting]:
     """Those of one layer and place; only kernels whose last snapshot has a name are named in the others."""
     offsets = kernels.kernel_offsets(config, *stored.shape[-2:])

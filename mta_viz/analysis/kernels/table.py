@@ -23,7 +23,6 @@ from mta_viz.analysis.kernels.kernels import (
     KernelId,
     KernelStack,
     Offsets,
-    Place,
     kernel_offsets,
     kernel_stacks,
     layer_kernels,
@@ -32,7 +31,7 @@ from mta_viz.analysis.kernels.mixing import HeadShape, name_head_rows
 from mta_viz.analysis.kernels.naming import KernelShape
 from mta_viz.analysis.kernels.probes import probe_values
 from mta_viz.checkpoint.history import KernelHistory
-from mta_viz.config import ModelConfig
+from mta_viz.config import KernelPlace, ModelConfig
 from mta_viz.tables import Table
 
 if TYPE_CHECKING:
@@ -277,7 +276,7 @@ class KernelCurves:
 
 
 def kernel_curves(
-    history: KernelHistory, config: ModelConfig, layer: int, where: Place
+    history: KernelHistory, config: ModelConfig, layer: int, where: KernelPlace
 ) -> KernelCurves | None:
     """The curves of a layer's key-query kernels; None where it has none at that place."""
     stored = history.kernels.get(f"blocks.{layer}.attn.kernel_{where}")

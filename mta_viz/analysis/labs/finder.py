@@ -6,7 +6,6 @@ no task: `sample_parts` and `block_parts` turn samples into parts. One row a lay
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -17,6 +16,7 @@ from mta_viz.analysis.attention.changes import DifferenceMap, difference_steps, 
 from mta_viz.analysis.attention.heads import SCORES, HeadScores
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map
 from mta_viz.analysis.attention.spans import QUESTION, Span, check_span, next_letter
+from mta_viz.config import KernelPlace
 from mta_viz.errors import PromptError, check_index
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import Progress, Trace
@@ -44,7 +44,7 @@ class StepCrop:
     after: AttentionMap
 
     @property
-    def place(self) -> Literal["pre", "post"]:
+    def place(self) -> KernelPlace:
         """Whether the convolution is before or after the softmax."""
         return "pre" if self.after.stage is Stage.KQ else "post"
 

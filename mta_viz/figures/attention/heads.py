@@ -7,13 +7,13 @@ from mta_viz.analysis.attention.heads import SCORES, HeadScores, head_scores
 from mta_viz.analysis.attention.maps import shared_limit
 from mta_viz.analysis.attention.patterns import Thumbnails, all_thumbnails, layer_thumbnails
 from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans
+from mta_viz.config import Head
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import head_scatter, head_tiles, n_without, score_map
 from mta_viz.plots.theme import Figure
 
-Head = tuple[int, int]  # layer and head
 MAP_PX = 460
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from mta_viz.analysis.attention.kernel_map import HERE, Played, Scores, play, play_on
 from mta_viz.analysis.attention.maps import shared_limit
 from mta_viz.analysis.attention.taps import Operator, TapGains, operator, tap_gains
-from mta_viz.analysis.kernels.kernels import KernelId, Place
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.config import KernelPlace
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage
@@ -17,7 +18,8 @@ from mta_viz.plots.attention.maps import SMALL, attention_map
 from mta_viz.plots.kernels.card import kernel_picture
 from mta_viz.plots.kernels.mosaic import LATER_KEYS
 from mta_viz.plots.parts import side_by_side
-from mta_viz.plots.theme import Figure, head_name, limit_text, score_text
+from mta_viz.plots.theme import Figure, limit_text, score_text
+from mta_viz.printed import head_name
 
 
 @named("operator")
@@ -26,7 +28,7 @@ class KernelOperator(NamedFigure[Operator]):
 
     layer: int
     head: int
-    where: Place = "pre"
+    where: KernelPlace = "pre"
 
     def result(self, source: Source) -> Operator:
         """Raises MtaVizError for a kernel the model lacks."""
@@ -61,7 +63,7 @@ class TapGainMap(NamedFigure[TapGains]):
     layer: int
     head: int
     keys: tuple[int, int]
-    where: Place = "pre"
+    where: KernelPlace = "pre"
     query: int | None = None
 
     def result(self, source: Source) -> TapGains:

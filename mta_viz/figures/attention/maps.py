@@ -14,7 +14,8 @@ from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.attention.maps import attention_map, difference_caption, difference_map
 from mta_viz.plots.attention.stages import stage_strip
-from mta_viz.plots.theme import Figure, head_name
+from mta_viz.plots.theme import Figure
+from mta_viz.printed import head_name
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
 

@@ -15,7 +15,8 @@ from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.attention import tokens as pictures
 from mta_viz.plots.attention.stages import section_bars, section_ends
 from mta_viz.plots.attention.text import token_text
-from mta_viz.plots.theme import Figure, head_name, score_text, weight_text
+from mta_viz.plots.theme import Figure, score_text, weight_text
+from mta_viz.printed import head_name
 from mta_viz.tables import Table
 
 Side = Literal["from the query", "to the key"]

@@ -7,10 +7,11 @@ from mta_viz.analysis.cause import shapley_file
 from mta_viz.analysis.cause.effects import Absent, kernel_ids
 from mta_viz.analysis.cause.kernel_effect import SMALL, KernelPaths, edge_count, kernel_paths
 from mta_viz.analysis.cause.shapley import FEWEST, LARGEST_ERROR, KernelValue, passes, shapley_values
-from mta_viz.analysis.kernels.kernels import KernelId, Where
+from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.labs.blocks import trained_task
 from mta_viz.analysis.labs.needle import parts
 from mta_viz.analysis.labs.task_samples import task_batches
+from mta_viz.config import Where
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, Source, named
 from mta_viz.figures.cause.attribution import meter_of

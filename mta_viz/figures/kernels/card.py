@@ -12,11 +12,12 @@ from mta_viz.analysis.attention.matches import AtMatches, measure_matches
 from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels import table as tables
 from mta_viz.analysis.kernels.probes import ASSUMED, PROBES, ProbeResult, claims_of, probe_of, run_probe
+from mta_viz.config import KernelPlace, MixingPlace
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
 from mta_viz.figures.kernels.gallery import BESIDE, KernelFigure, kernel_rows, model_layers
 from mta_viz.plots.kernels import card as pictures
-from mta_viz.plots.theme import head_name
+from mta_viz.printed import head_name
 from mta_viz.tables import Table
 
 SHAPES = (
@@ -82,7 +83,7 @@ def card_kernel(source: Source, kernel: kernels.KernelId) -> CardKernel:
 class _OfKernel(KernelFigure[R]):
     layer: int
     head: int
-    where: kernels.Place = "pre"
+    where: KernelPlace = "pre"
 
     def kernel(self, source: Source) -> CardKernel:
         """The kernel it is of."""
@@ -279,7 +280,7 @@ class MixingRow(KernelFigure[kernels.LayerKernelSet]):
 
     layer: int
     head: int
-    where: kernels.MixPlace = "head_pre"
+    where: MixingPlace = "head_pre"
 
     def result(self, source: Source) -> kernels.LayerKernelSet:
         """All kernels of the layer. Raises MtaVizError where it has no such row."""
@@ -306,7 +307,7 @@ class MixingRow(KernelFigure[kernels.LayerKernelSet]):
 
 
 def mixing_group(
-    layer: kernels.LayerKernelSet, where: kernels.MixPlace, head: int
+    layer: kernels.LayerKernelSet, where: MixingPlace, head: int
 ) -> tuple[int, int, Float[np.ndarray, "target source"]]:
     """The first head of a head's group, the head's row in it, and the group's matrix, float64."""
     mixing = layer.mixing(where)

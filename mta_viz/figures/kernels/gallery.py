@@ -17,6 +17,7 @@ from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.definitions import NO_SORT, PLACES, select_rows
 from mta_viz.analysis.kernels.naming import BETWEEN_NAMES
 from mta_viz.analysis.kernels.table import Row, as_table, kernel_of, kernel_table
+from mta_viz.config import Where
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.figures.kernels.atlas import DISTANCE, MEANING, Order, also, group_of, order_of, probed
@@ -25,11 +26,11 @@ from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.kernels import gallery as tiles
 from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.kernels.paper import full_matrix
-from mta_viz.plots.theme import head_name
+from mta_viz.printed import head_name
 from mta_viz.tables import Table
 
 # Beside the softmax, where there is little room.
-BESIDE: dict[kernels.Where, str] = {"pre": "before", "post": "after"}
+BESIDE: dict[Where, str] = {"pre": "before", "post": "after"}
 BESIDE |= {"head_pre": "mix before", "head_post": "mix after"}
 MAP_PX = 412
 KERNELS_AT_MATCHES = ("all at matches",)  # what its result is kept by
@@ -89,7 +90,7 @@ class KernelTable(KernelFigure[tuple[Row, ...]]):
 
     query: str = ""
     sort: str = NO_SORT
-    places: tuple[kernels.Place | kernels.MixPlace, ...] = PLACES
+    places: tuple[Where, ...] = PLACES
     matches: bool = False
 
     def result(self, source: Source) -> tuple[Row, ...]:
@@ -192,7 +193,7 @@ class KernelGallery(KernelFigure[Gallery]):
     by the effects measured beside the weights, else by their gain on the run, else by size.
     """
 
-    places: tuple[kernels.Place | kernels.MixPlace, ...] = kernels.KEY_QUERY
+    places: tuple[Where, ...] = kernels.KEY_QUERY
     query: str = ""
     sort: str = NO_SORT
     hide_own: bool = True
@@ -200,7 +201,7 @@ class KernelGallery(KernelFigure[Gallery]):
     numbers: bool = False
     layer: int | None = None
     head: int | None = None
-    where: kernels.Place | kernels.MixPlace | None = None
+    where: Where | None = None
     most: int | None = None
     width: int = 900
     arranged: Literal["layer", "meaning"] = "layer"
@@ -283,7 +284,7 @@ class KernelGallery(KernelFigure[Gallery]):
 
 
 def framed(
-    figure: go.Figure, sheet: tiles.Sheet, layer: int | None, head: int | None, where: kernels.Where | None
+    figure: go.Figure, sheet: tiles.Sheet, layer: int | None, head: int | None, where: Where | None
 ) -> go.Figure:
     """The figure with a frame around one kernel, where one is given."""
     if layer is None or head is None or where is None:
@@ -335,7 +336,7 @@ class KernelEffects(KernelFigure[Effects]):
 
     layer: int
     head: int
-    where: kernels.Place | kernels.MixPlace = "pre"
+    where: Where = "pre"
     edit: Edit = "identity"
 
     def result(self, source: Source) -> Effects:

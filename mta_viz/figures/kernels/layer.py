@@ -9,6 +9,7 @@ from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.table import FROM_START, OLDER, KernelCurves, kernel_curves
 from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.history import HISTORY_FILE, KernelHistory, read_history, read_run_history
+from mta_viz.config import KernelPlace, MixingPlace
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
 from mta_viz.figures.kernels.gallery import KernelFigure, model_layers
@@ -39,7 +40,7 @@ class LayerKernels(KernelFigure[kernels.LayerKernelSet]):
     """
 
     layer: int
-    where: kernels.Place = "pre"
+    where: KernelPlace = "pre"
     scale: Scale = "shared"
 
     def result(self, source: Source) -> kernels.LayerKernelSet:
@@ -65,7 +66,7 @@ class LayerMixing(KernelFigure[kernels.LayerKernelSet]):
 
     words: ClassVar[str] = "Rows: what this target head receives; columns: the source heads it takes from."
     layer: int
-    where: kernels.MixPlace = "head_pre"
+    where: MixingPlace = "head_pre"
 
     def result(self, source: Source) -> kernels.LayerKernelSet:
         """All kernels of the layer. Raises MtaVizError where it mixes no heads at that place."""
@@ -103,7 +104,7 @@ def training_history(source: Source) -> KernelHistory:
 class Snapshot:
     """A layer's kernels at a step, those at `where` drawn; `limit` is the colour limit of all steps."""
 
-    where: kernels.Place
+    where: KernelPlace
     layer: kernels.LayerKernelSet
     step: int
     limit: float
@@ -118,7 +119,7 @@ class TrainingKernels(KernelFigure[Snapshot]):
     """A layer's kernels at one step of their training (None: the last), colours alike at every step."""
 
     layer: int
-    where: kernels.Place | None = None  # before the softmax, where the model has kernels there
+    where: KernelPlace | None = None  # before the softmax, where the model has kernels there
     step: int | None = None
 
     def result(self, source: Source) -> Snapshot:
@@ -149,7 +150,7 @@ class TrainingCurves(KernelFigure[KernelCurves]):
     """A score of a layer's kernels over training, one line a head; `head` is thick, `step` dotted."""
 
     layer: int
-    where: kernels.Place | None = None  # as of "training-kernels"
+    where: KernelPlace | None = None  # as of "training-kernels"
     score: str = "distance_from_identity"
     head: int = 0
     step: int | None = None

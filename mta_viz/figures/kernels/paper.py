@@ -11,7 +11,7 @@ from mta_viz.analysis.attention import kernel_map
 from mta_viz.analysis.attention.maps import shared_limit
 from mta_viz.analysis.attention.spans import Span, asked_span, needle_spans
 from mta_viz.analysis.kernels import kernels, mixing
-from mta_viz.config import ModelConfig
+from mta_viz.config import KernelPlace, MixingPlace, ModelConfig
 from mta_viz.errors import MtaVizError, PromptError, check_index
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.figures.kernels.gallery import KernelFigure
@@ -44,7 +44,7 @@ class Kernels(PaperFigure[kernels.LayerPicture]):
 
     picture = staticmethod(pictures.layer_figure)
     layer: int
-    where: kernels.Place | None = None  # before the softmax, where the model has kernels there
+    where: KernelPlace | None = None  # before the softmax, where the model has kernels there
     width: pictures.Width = "page"
 
     def result(self, source: Source) -> kernels.LayerPicture:
@@ -79,7 +79,7 @@ class KernelMap(PaperFigure[kernel_map.KernelBesideMap]):
     picture = staticmethod(pictures.kernel_map_figure)
     layer: int | None = None
     head: int | None = None
-    where: kernels.Place | None = None
+    where: KernelPlace | None = None
     rows: Ends | None = None
     keys: Ends | None = None
     width: pictures.Width = "page"
@@ -129,7 +129,7 @@ class HeadKernels(PaperFigure[mixing.MixingOverLayers]):
     """The head-mixing matrices of these layers (none named: all), a panel a layer."""
 
     picture = staticmethod(pictures.mixing_figure)
-    where: kernels.MixPlace | None = None  # before the softmax, where the model mixes heads there
+    where: MixingPlace | None = None  # before the softmax, where the model mixes heads there
     layers: tuple[int, ...] = ()
     width: pictures.Width = "page"
 

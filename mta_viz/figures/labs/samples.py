@@ -13,6 +13,7 @@ from mta_viz.analysis.labs.blocks import block_parts, block_region, block_sample
 from mta_viz.analysis.labs.finder import Finder, Parts, Region, StepCrop, find, needle_region, sample_parts
 from mta_viz.analysis.labs.finder import step_crops as crops_of
 from mta_viz.analysis.labs.needle import check_vocabulary
+from mta_viz.config import KernelPlace
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.transformer import HookedMTA
@@ -325,7 +326,7 @@ class CropMap(OfSample[StepCrop]):
 
     layer: int = 0
     head: int = 0
-    place: Literal["pre", "post"] = "pre"
+    place: KernelPlace = "pre"
     shown: Side = "after"
     first_token: bool = False
 

@@ -15,6 +15,7 @@ from mta_viz.analysis.attention.maps import AttentionMap, round_up, shared_limit
 from mta_viz.analysis.attention.patterns import Thumbnails
 from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Parts
+from mta_viz.printed import head_name
 
 _GAP = 2
 _MAX_TILE_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 44, 12, 66, 40
@@ -116,7 +117,7 @@ def _tile_targets(tiles: _Tiles, limits: list[float], numbering_from: int) -> go
     drawn = zip(tiles.thumbnails.maps(), limits, strict=True)
     facts = {(tile.layer, tile.head): _tile_facts(tile, limit) for tile, limit in drawn}
     texts = [
-        f"{theme.head_name(*place, numbering_from)}<br>{facts.get(place, 'this layer has no such stage')}"
+        f"{head_name(*place, numbering_from)}<br>{facts.get(place, 'this layer has no such stage')}"
         for place in places
     ]
     data = np.array(places, np.int16)
@@ -190,7 +191,7 @@ def value_map(
     without = np.argwhere(~np.isfinite(values)).tolist()
     places = np.argwhere(np.ones_like(values, bool)).astype(np.int16)
     texts = [
-        f"{theme.head_name(layer, head, numbering_from)}<br>{_value_line(score, float(values[layer, head]))}"
+        f"{head_name(layer, head, numbering_from)}<br>{_value_line(score, float(values[layer, head]))}"
         for layer, head in places.tolist()
     ]
     targets = cells.targets(places[:, 1], places[:, 0], 9.0, "%{text}<br>click to open", places)
@@ -256,7 +257,7 @@ def head_scatter(
     places = np.argwhere(np.isfinite(values[:2]).all(0))
     points = values[:, places[:, 0], places[:, 1]]
     parts = Parts(SCATTER_SIZE, {"l": 72, "r": 14, "t": 66, "b": 48})
-    names = [theme.head_name(layer, head, numbering_from) for layer, head in places.tolist()]
+    names = [head_name(layer, head, numbering_from) for layer, head in places.tolist()]
     chosen = (places == np.array(selected or (-1, -1))).all(1)
     parts.traces += _points(points, (x, y, color), places, names, chosen)
     ends = [_ends(values) for values in points[:2]]

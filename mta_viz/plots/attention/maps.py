@@ -19,6 +19,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Parts, add_spans
+from mta_viz.printed import head_name
 from mta_viz.run.tracing import Trace
 from mta_viz.tokenizers.base import Tokens
 
@@ -108,7 +109,7 @@ def attention_map(
     parts.layout["hoverdistance"] = max(2, round(cell_px))
     pooled = f" · {block} x {block} blocks" if block > 1 else ""
     made = attention.layer < 0  # by hand: of no head
-    name = "" if made else theme.head_name(attention.layer, attention.head, numbering_from)
+    name = "" if made else head_name(attention.layer, attention.head, numbering_from)
     return parts.figure(f"{name}{look.title(attention, numbering_from)}{pooled}")
 
 

@@ -16,6 +16,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import BAR_PX, Parts, add_spans_across
+from mta_viz.printed import head_name
 from mta_viz.tokenizers.base import Tokens
 
 THUMBNAIL_CELLS = 128
@@ -166,7 +167,7 @@ def section_bars(
         else ("query", "key", "queries that see it")
     )
     parts.add_axis_titles(side)
-    where = theme.head_name(section.layer, section.head, numbering_from)
+    where = head_name(section.layer, section.head, numbering_from)
     name = theme.tick_label(section.position, tokens.pieces[section.position])
     which = "all stages" if len(stages) > 2 else "before and after one step"
     return parts.figure(f"{where} · {other} {name} over the {over}, {which}")

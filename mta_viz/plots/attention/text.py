@@ -18,6 +18,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Parts, add_spans_in_text
+from mta_viz.printed import head_name
 from mta_viz.tokenizers.base import Tokens
 
 NEWLINE, SPACE = "⏎", "␣"  # as token labels write them
@@ -313,7 +314,7 @@ def token_text(
         if section.along == "keys"
         else ("query", "key", "before", "to key", theme.INCOMING_COLOR)
     )
-    where = theme.head_name(section.layer, section.head, numbering_from)
+    where = head_name(section.layer, section.head, numbering_from)
     name = theme.tick_label(section.position, tokens.pieces[section.position])
     label = info.long if info.unit == "score" else f"{info.long}: weight"
     hovers = (

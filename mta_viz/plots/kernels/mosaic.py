@@ -15,8 +15,9 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, WHERE, LayerKernelSet, Offsets, Place
+from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, WHERE, LayerKernelSet, Offsets
 from mta_viz.analysis.kernels.table import KernelCurves
+from mta_viz.config import KernelPlace
 from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Parts
 
@@ -225,7 +226,7 @@ def key_title(offsets: Offsets) -> str:
 
 def kernel_grid(
     kernels: LayerKernelSet,
-    where: Place,
+    where: KernelPlace,
     *,
     scale: Scale = "shared",
     layer: int,

@@ -13,13 +13,15 @@ from jaxtyping import Float
 from mta_viz.analysis.attention.kernel_map import KernelBesideMap
 from mta_viz.analysis.attention.maps import shared_limit
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, LayerPicture, MixPlace
+from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, LayerPicture
 from mta_viz.analysis.kernels.mixing import MixingByLayer, MixingMeans, MixingOverLayers
+from mta_viz.config import MixingPlace
 from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels.card import add_taps
 from mta_viz.plots.kernels.gallery import Look, Sheet, Tile, common_limit, gallery
 from mta_viz.plots.kernels.mosaic import Mosaic, Room, key_title, offset_ticks, scale_limit
 from mta_viz.plots.parts import Parts
+from mta_viz.printed import head_name
 
 Width = Literal["column", "page"]
 Bars = Literal["diagonal", "ratio"]
@@ -71,7 +73,7 @@ def width_px(width: Width) -> int:
 def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering_from: int = 0) -> go.Figure:
     """The kernels of one layer, a panel a head, on one colour scale."""
     headings = [
-        theme.head_name(picture.layer, head, numbering_from) + _broken(taps)
+        head_name(picture.layer, head, numbering_from) + _broken(taps)
         for head, taps in enumerate(picture.taps)
     ]
     look: dict[str, Any] = {"numbering_from": numbering_from, "headings": headings, "room": _PRINT}
@@ -88,7 +90,7 @@ def kernel_map_figure(
     parts = Parts(size, {"l": 0, "r": 0, "t": 0, "b": 0})
     _add_kernel(parts, result, kernel)
     _add_map(parts, result, attention)
-    head = theme.head_name(result.kernel.layer, result.kernel.head, numbering_from)
+    head = head_name(result.kernel.layer, result.kernel.head, numbering_from)
     stage = result.attention.stage.value
     _add_text(parts, f"<b>{head}</b> kernel", kernel.left, kernel.top - _BAR_TOP)
     _add_text(parts, f"<b>{head}</b> {stage.long} ({stage.unit})", attention.left, attention.top - _BAR_TOP)
@@ -255,7 +257,7 @@ def _add_bars(
 
 def head_mixing(
     kernels: LayerKernelSet,
-    where: MixPlace,
+    where: MixingPlace,
     layer: int,
     *,
     numbering_from: int = 0,

@@ -21,6 +21,7 @@ from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.attention.tokens import convolution_window, mixing_bars
 from mta_viz.plots.theme import Figure, score_text, weight_text
+from mta_viz.printed import head_label
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_pointer
 from mta_viz.ui.shell import cache, link, pickers, state
@@ -29,7 +30,7 @@ from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Select
 from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, keep, save_line, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, chart, head_label, lines, menu, plain, row_table
+from mta_viz.ui.shell.widgets import bar, caption, chart, lines, menu, plain, row_table
 from mta_viz.ui.shell.work import Work, finished
 
 SCALES: tuple[Scale, ...] = ("this map", "all stages")

@@ -13,13 +13,14 @@ from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.compare.comparing import AnswerPair, Comparison
 from mta_viz.analysis.compare.maps import stage_beside
 from mta_viz.analysis.compare.pairs import KernelPair
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE
+from mta_viz.config import KernelPlace, Where
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import compare as figures
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
 from mta_viz.plots.compare import TRIO_PX
 from mta_viz.plots.theme import score_text
-from mta_viz.printed import probability_text
+from mta_viz.printed import head_name, probability_text
 from mta_viz.tokenizers.base import quoted
 from mta_viz.ui.attention.head import VIEW, VIEW_UP_TO, span_name, spans_of
 from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, numbers, pick_side
@@ -29,7 +30,7 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head, pair_of
 from mta_viz.ui.shell.show import draw, keep, save_button, save_line, show
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, chart, head_name, menu, plain
+from mta_viz.ui.shell.widgets import bar, caption, chart, menu, plain
 from mta_viz.ui.surgery.answer import draw_probabilities
 
 AUTOMATIC, BY_NEEDLE = RULES = ("automatic", "needle share")
@@ -273,9 +274,9 @@ def _open_kernel(where: str, widget: str) -> None:
         state.select(layer=clicked[0], head=clicked[1], place=where)
 
 
-def _draw_kernel(both: Compared, place: Head, own: Mapping[Place | MixPlace, KernelPair]) -> None:
+def _draw_kernel(both: Compared, place: Head, own: Mapping[Where, KernelPair]) -> None:
     """One of the head's kernels that differ, at first the chosen one; of the others that they do not."""
-    chosen, differ = state.selection().place, list[Place]()
+    chosen, differ = state.selection().place, list[KernelPlace]()
     for where in sorted(KEY_QUERY, key=lambda where: where != chosen):
         if where in own and own[where].distance:
             differ.append(where)

@@ -30,6 +30,7 @@ from mta_viz.figures.cause.attribution import SourceCells, direct_effects, meter
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.theme import score_text, weight_text
+from mta_viz.printed import head_name, layer_label
 from mta_viz.ui.shell import pickers, state, widgets
 from mta_viz.ui.shell.address import draw_address, draw_stale
 from mta_viz.ui.shell.page import Page, errors_as_messages
@@ -143,7 +144,7 @@ class Cell:
     def words(self) -> dict[str, str]:
         """Its head and both tokens."""
         layer, head, query, key = self.place.values()
-        name = widgets.head_name(layer, head, self.page.numbering)
+        name = head_name(layer, head, self.page.numbering)
         named = self.page.trace.tokens.named
         return {"head": name, "query": named(query), "key": named(key)}
 
@@ -202,7 +203,7 @@ def _draw(page: Page) -> None:
         with st.container(key="of-run"):
             _draw_step(cell, chosen, stage)
     else:
-        _say({"layer": widgets.layer_label(selected.layer, page.numbering)}, f"no {chosen}")
+        _say({"layer": layer_label(selected.layer, page.numbering)}, f"no {chosen}")
 
 
 def _say(values: Mapping[str, str], *names: str) -> None:

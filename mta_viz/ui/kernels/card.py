@@ -13,10 +13,11 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.matches import AtMatches
 from mta_viz.analysis.kernels import naming
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, WHERE, KernelId, MixPlace, Offsets, Place
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, WHERE, KernelId, Offsets
 from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, OWN_TAP_SHARE, cannot_show, size_words
 from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, probe_of
 from mta_viz.analysis.kernels.table import Row, kernel_of, probe_percentile
+from mta_viz.config import KernelPlace, MixingPlace
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import card as figures
@@ -25,13 +26,14 @@ from mta_viz.figures.kernels.card import CardKernel, KernelProbe
 from mta_viz.figures.kernels.gallery import effects_without, kernel_rows, measured_effects, model_layers
 from mta_viz.figures.kernels.layer import LayerMixing
 from mta_viz.plots.kernels.card import WIDTH
+from mta_viz.printed import head_name
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import PAGES, Page
 from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, head_name, plain
+from mta_viz.ui.shell.widgets import caption, plain
 
 HIDE_OWN, FREQUENCIES = Setting("hide_own_tap", False), Setting("card_frequency", False)
 ACTS = "Acts like it: no probe is needed, the weights below are what each head's map is multiplied by."
@@ -67,7 +69,7 @@ def draw_card(page: Page, kernel: KernelId) -> None:
         draw_test_button(kernel, "card.test")
     st.markdown("**On your prompt**")
     if kernel.where in KEY_QUERY:
-        place: Place = "pre" if kernel.where == "pre" else "post"
+        place: KernelPlace = "pre" if kernel.where == "pre" else "post"
         _draw_kernel(page, figures.card_kernel(source, kernel), place, heading)
     else:
         heading.markdown(f"##### {plain(title(kernel, row, None, source.numbering))}")
@@ -76,7 +78,7 @@ def draw_card(page: Page, kernel: KernelId) -> None:
     parts.draw_matters(page, kernel)
 
 
-def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) -> None:
+def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixingPlace) -> None:
     group = figures.mixing_group(model_layers(source)[kernel.layer], where, kernel.head)[2]
     trouble = broken(row, group).replace("this head's map", "what this head receives")
     name = f"{kernel.where}.{kernel.layer}.{kernel.head}"
@@ -98,7 +100,7 @@ def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) ->
     st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
 
 
-def _draw_kernel(page: Page, card: CardKernel, where: Place, heading: DeltaGenerator) -> None:
+def _draw_kernel(page: Page, card: CardKernel, where: KernelPlace, heading: DeltaGenerator) -> None:
     """What it does on the prompt, its taps, and then the statistics."""
     source, kernel, trouble = parts.weights_source(page), card.kernel, broken(card.row, card.taps)
     place, name = (kernel.layer, kernel.head, where), f"{where}.{kernel.layer}.{kernel.head}"
@@ -136,7 +138,7 @@ def _draw_kernel(page: Page, card: CardKernel, where: Place, heading: DeltaGener
         show(source, figures.KernelFrequencies(*place), widget=f"card.frequency.{name}")
 
 
-def _draw_near(source: Source, place: tuple[int, int, Place], name: str) -> None:
+def _draw_near(source: Source, place: tuple[int, int, KernelPlace], name: str) -> None:
     near = show(source, figures.NearestKernels(*place), widget=f"card.nearest.{name}").result.near
     with st.container(horizontal=True):
         for at, (other, cosine) in enumerate(near):
@@ -160,7 +162,7 @@ def _missing_as_caption() -> Iterator[None]:
 
 
 def _draw_probe(
-    source: Source, card: CardKernel, place: tuple[int, int, Place], result: ProbeResult | None
+    source: Source, card: CardKernel, place: tuple[int, int, KernelPlace], result: ProbeResult | None
 ) -> None:
     own = PROBES[0] if result is None else result.probe
     name = ".".join(map(str, place))

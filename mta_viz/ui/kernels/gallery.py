@@ -14,9 +14,10 @@ import streamlit as st
 from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.kernels import table as tables
 from mta_viz.analysis.kernels.definitions import NO_SORT, SORTS
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, KernelId, MixPlace, Offsets, Place
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, KernelId, Offsets
 from mta_viz.analysis.kernels.measures import cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, UNNAMED
+from mta_viz.config import Where
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import gallery as figures
 from mta_viz.ui.kernels import parts
@@ -34,7 +35,7 @@ from mta_viz.ui.shell.work import Work
 Arranged = Literal["layer", "meaning"]
 Tiles = tuple[Source, figures.KernelGallery, figures.Gallery]
 ARRANGED: dict[Arranged, str] = {"meaning": "by shape", "layer": "by layer"}
-SHOWN: dict[str, tuple[Place | MixPlace, ...]] = {"pre": ("pre",), "post": ("post",), "head mixing": MIXING}
+SHOWN: dict[str, tuple[Where, ...]] = {"pre": ("pre",), "post": ("post",), "head mixing": MIXING}
 QUERY, SORT = Setting("kernel_query", ""), Setting("kernel_sort", NO_SORT)
 ARRANGE, PLACES = Setting[Arranged]("arranged", "meaning"), Setting[Any]("kernel_places", list(SHOWN))
 SHOWN_WORDS = {"pre": WHERE["pre"], "post": WHERE["post"], "head mixing": "head mixing"}
@@ -161,7 +162,7 @@ def _tiles(
     page: Page, table: figures.KernelTable, rows: Sequence[tables.Row], arranged: Arranged
 ) -> list[Tiles]:
     """What is drawn of key-query kernels and of head mixing; of the run only what is sorted by it."""
-    kinds: tuple[tuple[Place | MixPlace, ...], ...] = (KEY_QUERY, MIXING)
+    kinds: tuple[tuple[Where, ...], ...] = (KEY_QUERY, MIXING)
     of_run = arranged == "meaning" and page.trace is not None
     of_run = of_run and isinstance(figures.effects_without(source_of(page)), Absent)
     width = WIDTH if arranged == "meaning" or page.model.config.n_heads <= FEW_HEADS else WIDE
@@ -223,7 +224,7 @@ def _selected(rows: Sequence[tables.Row]) -> KernelId | None:
     view = state.selection()
     if view.layer is None:
         return None
-    places: tuple[Place | MixPlace, ...] = (*KEY_QUERY, *MIXING)
+    places: tuple[Where, ...] = (*KEY_QUERY, *MIXING)
     there = {tables.kernel_of(row) for row in rows}
     for where in [place for place in places if place == view.place] or places:
         kernel = KernelId(view.layer, view.head or 0, where)

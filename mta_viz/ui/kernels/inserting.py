@@ -17,12 +17,12 @@ from mta_viz.checkpoint.adapter import ADAPTER
 from mta_viz.config import LARGEST_KERNEL, ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError
 from mta_viz.model.editing import insert_mta, usual_layers
-from mta_viz.printed import printable
+from mta_viz.printed import layer_label, printable
 from mta_viz.run.scoring import LogitChange, logit_change, write_inserted
 from mta_viz.ui.shell import cache, models, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, layer_label, plain, window
+from mta_viz.ui.shell.widgets import caption, plain, window
 from mta_viz.writing import refusals
 
 PLACES = {"pre": "before the softmax", "post": "after the softmax", "both": "both"}

@@ -12,20 +12,22 @@ import streamlit as st
 from mta_viz.analysis.attention.kernel_map import question_span, strongest_head
 from mta_viz.analysis.attention.spans import Span, asked_span
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import WHERE, KernelId
+from mta_viz.config import KernelPlace, MixingPlace
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.saved import Form, file_name, saved, together
 from mta_viz.figures.base import NamedFigure, Source, drawn
 from mta_viz.figures.kernels import paper as figures
 from mta_viz.plots.kernels.paper import WIDTH_MM, Width
 from mta_viz.plots.theme import PX_PER_MM
+from mta_viz.printed import head_name, layer_label
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.kernels.parts import missing_text, select_kernel, weights_source
 from mta_viz.ui.shell import address, show, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import pick_head, pick_layer
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import MIME_TYPES, bar, caption, chart, head_name, layer_label, menu, plain
+from mta_viz.ui.shell.widgets import MIME_TYPES, bar, caption, chart, menu, plain
 
 Spec = NamedFigure[Any]
 FIGURES: dict[str, str] = {
@@ -38,8 +40,8 @@ FIGURES: dict[str, str] = {
 FORMS: dict[Form, str] = {"pdf": "one PDF, a page a layer", "zip": "ZIP: PDF, numbers and caption of each"}
 FIGURE = Setting("figure", "kernels")
 WIDTH = Setting[Width]("figure_width", "page")
-WHERE_DRAWN = Setting[Place]("figure_where", "pre")
-MIXING_DRAWN = Setting[MixPlace]("figure_mixing", "head_pre")
+WHERE_DRAWN = Setting[KernelPlace]("figure_where", "pre")
+MIXING_DRAWN = Setting[MixingPlace]("figure_mixing", "head_pre")
 LAYERS = Setting[Any]("figure_layers", [])
 ROWS, KEYS = Setting("figure_rows", ""), Setting("figure_keys", "")
 FORM = Setting[Form]("all kernels", "pdf")
@@ -82,7 +84,7 @@ def _draw(source: Source, spec: Spec) -> None:
     st.code(figure.caption, language=None, wrap_lines=True)
 
 
-def _pick_place(setting: Setting[Any], places: Sequence[Place] | Sequence[MixPlace]) -> Any:
+def _pick_place(setting: Setting[Any], places: Sequence[KernelPlace] | Sequence[MixingPlace]) -> Any:
     return bar("Kernels", {place: WHERE[place] for place in places}, setting, default=places[0])
 
 
@@ -94,7 +96,7 @@ def _kernels(page: Page, width: Width) -> Spec | None:
         state.select(layer=layer)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
-        where: Place = _pick_place(WHERE_DRAWN, places)
+        where: KernelPlace = _pick_place(WHERE_DRAWN, places)
     if layer not in kernels.layers_having(config, where):
         st.info(plain(missing_text(page, layer, where)))
         return None
@@ -104,7 +106,7 @@ def _kernels(page: Page, width: Width) -> Spec | None:
 def _mixing(page: Page, width: Width) -> Spec:
     places = kernels.mixing_places(page.model.config)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        where: MixPlace = _pick_place(MIXING_DRAWN, places)
+        where: MixingPlace = _pick_place(MIXING_DRAWN, places)
         every = range(page.model.config.n_layers)
         look: Any = {"placeholder": "all layers", "width": 420, **LAYERS.widget(every)}
         names = [layer_label(at, page.numbering) for at in every]
@@ -119,7 +121,7 @@ def _kernel_map(page: Page, width: Width) -> Spec | None:
         st.info(plain(page.empty if page.trace is None else NAME_A_SPAN))
         return None
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        where: Place = _pick_place(WHERE_DRAWN, places)
+        where: KernelPlace = _pick_place(WHERE_DRAWN, places)
         rows, keys = _pick_spans(page, spans, where)
     layer, head = _pick_head(page, where, rows, keys)
     if layer not in kernels.layers_having(page.model.config, where):
@@ -132,7 +134,7 @@ def _span_words(span: Span) -> str:
     return f"{span.letter} {span.name}, {span.start}–{span.stop - 1}"
 
 
-def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, Span]:
+def _pick_spans(page: Page, spans: Sequence[Span], where: KernelPlace) -> tuple[Span, Span]:
     mta = page.model.config.mta
     n_queries, _ = (mta.pre_kernel if where == "pre" else mta.post_kernel) or (1, 1)
     question = question_span(spans, len(page.trace.tokens), n_queries)
@@ -144,7 +146,7 @@ def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, 
     return rows[chosen_rows], keys[chosen_keys]
 
 
-def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, int]:
+def _pick_head(page: Page, where: KernelPlace, rows: Span, keys: Span) -> tuple[int, int]:
     """The chosen head, where one is chosen; else the one that attends most to the keys."""
     config, view = page.model.config, state.selection()
     strongest = show.source_of(page).remember(

@@ -16,7 +16,8 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, edits_differ
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
 from mta_viz.analysis.cause.shapley_file import TaskShapley, find_shapley
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId
+from mta_viz.config import Where
 from mta_viz.figures.attention.kernels import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause import TASKS
@@ -27,7 +28,7 @@ from mta_viz.model.plans import Edit
 from mta_viz.plots.kernels.card import WIDTH as CARD_WIDTH
 from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.theme import weight_text
-from mta_viz.printed import probability_text
+from mta_viz.printed import head_name, layer_label, probability_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import level_text
@@ -40,7 +41,7 @@ from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting, Wanted
-from mta_viz.ui.shell.widgets import Bases, bar, caption, head_name, layer_label, layer_list, lines, plain
+from mta_viz.ui.shell.widgets import Bases, bar, caption, layer_list, lines, plain
 
 # By their names in addresses; those beside the bar are drawn as buttons.
 PARTS = {"Gallery": "Atlas"} | {name: name for name in ("One layer", "Over training", "Recurrence")}
@@ -88,7 +89,7 @@ def say_no_kernels(page: Page) -> None:
             draw_inserting(page)
 
 
-def missing_text(page: Page, layer: int, where: Place | MixPlace) -> str:
+def missing_text(page: Page, layer: int, where: Where) -> str:
     """What to say of a layer without such kernels: which layers have some."""
     config = page.model.config
     having = [at for at in range(config.n_layers) if getattr(config.kernels(at), where)]

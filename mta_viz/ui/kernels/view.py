@@ -12,14 +12,14 @@ import streamlit as st
 
 from mta_viz.analysis.attention.matches import definitions
 from mta_viz.analysis.kernels.definitions import MeasuredRate, measured_rates, sections
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Place, layers_having
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, layers_having
 from mta_viz.analysis.kernels.recurrence import Training
 from mta_viz.analysis.kernels.table import shape_counts
-from mta_viz.config import ModelConfig
+from mta_viz.config import KernelPlace, ModelConfig
 from mta_viz.figures.kernels import layer as figures
 from mta_viz.figures.kernels import training as recurrence
 from mta_viz.figures.kernels.gallery import kernel_rows
-from mta_viz.printed import probability_text
+from mta_viz.printed import head_name, layer_label, probability_text
 from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line
@@ -32,9 +32,9 @@ from mta_viz.ui.shell.pickers import on_head, pair_of, pick_head, pick_layer
 from mta_viz.ui.shell.plan import key_of
 from mta_viz.ui.shell.show import measured_beside, show, weights_key
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, head_name, layer_label, menu, plain
+from mta_viz.ui.shell.widgets import bar, caption, menu, plain
 
-WHERE_TRAINED = Setting[Place]("training_where", "pre")
+WHERE_TRAINED = Setting[KernelPlace]("training_where", "pre")
 SCORE = Setting("training_score", figures.TRAINING_SCORES[0])
 STEP = Setting("training_step", 0)
 FALSE_NAMES = (
@@ -134,13 +134,13 @@ def _draw_training(page: Page) -> None:
     show(source, curves, choose, widget=name)
 
 
-def _pick(page: Page, steps: tuple[int, ...], layer: int, head: int) -> tuple[Place, str, int]:
+def _pick(page: Page, steps: tuple[int, ...], layer: int, head: int) -> tuple[KernelPlace, str, int]:
     config = page.model.config
     places = [place for place in KEY_QUERY if layer in layers_having(config, place)]
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
         pick_head(config, head, page.numbering)
-        where: Place = bar(
+        where: KernelPlace = bar(
             "Kernels", {place: WHERE[place] for place in places}, WHERE_TRAINED, default=places[0]
         )
         scores = {name: name.replace("_", " ") for name in figures.TRAINING_SCORES}

@@ -33,6 +33,7 @@ from mta_viz.figures.attention.maps import Range
 from mta_viz.plots import theme
 from mta_viz.plots.cells import color_bar, largest
 from mta_viz.plots.parts import colors_of
+from mta_viz.printed import head_name
 from mta_viz.tokenizers.base import Tokens, split_characters
 from mta_viz.ui.shell import cache, state
 
@@ -215,7 +216,7 @@ def _header(linked: Linked) -> dict[str, Any]:
     shown, cells = linked.shown, linked.cells
     ranges = list(_written(cells, len(linked.tokens)))
     parts, stage = split_characters(linked.tokens.pieces), shown.stage.value
-    head = theme.head_name(shown.layer, shown.head, linked.numbering)
+    head = head_name(shown.layer, shown.head, linked.numbering)
     return {
         "view": linked.view,
         "run": linked.run,

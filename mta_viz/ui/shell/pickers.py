@@ -18,10 +18,11 @@ from mta_viz.analysis.attention.maps import AROUND_SIZE, centred
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.config import ModelConfig
 from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.printed import head_label, layer_label
 from mta_viz.run.tracing import Trace
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.state import Selection
-from mta_viz.ui.shell.widgets import head_label, layer_label, selection_on
+from mta_viz.ui.shell.widgets import selection_on
 
 WHOLE_UP_TO = 256  # tokens: longer maps are an overview plus an exact crop; more cells take no clicks
 CROP_SIZE = 256  # tokens a side of the largest box

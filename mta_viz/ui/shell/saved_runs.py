@@ -19,7 +19,7 @@ from mta_viz.figures.attention.maps import HeadMap
 from mta_viz.figures.base import Source, drawn
 from mta_viz.model.stages import Stage, model_stages
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import size_text
+from mta_viz.printed import head_label, layer_label, size_text
 from mta_viz.run.files import SavedRun, read_run, trace_bytes, trace_size
 from mta_viz.run.trace import StoredTrace
 from mta_viz.run.tracing import Trace
@@ -30,7 +30,7 @@ from mta_viz.ui.shell.models import roots
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.uploads import keep_upload, upload
-from mta_viz.ui.shell.widgets import caption, chart, file_button, head_label, layer_label, plain, window
+from mta_viz.ui.shell.widgets import caption, chart, file_button, plain, window
 
 MOST_MB = 200  # what a browser is asked to take, and the app takes back
 _words_of = attrgetter("value.long")  # a stage

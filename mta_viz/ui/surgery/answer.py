@@ -23,7 +23,7 @@ from mta_viz.model.interventions import HOOKS, PatchHead
 from mta_viz.model.plans import Listed, Plan
 from mta_viz.model.stages import Stage
 from mta_viz.plots.theme import score_text
-from mta_viz.printed import probability_text
+from mta_viz.printed import head_name, probability_text
 from mta_viz.run.tracing import tokenize
 from mta_viz.tokenizers.base import ids_from_text
 from mta_viz.ui.kernels.parts import effects_command, effects_of
@@ -35,7 +35,7 @@ from mta_viz.ui.shell.pickers import Selected, on_head
 from mta_viz.ui.shell.plan import ANSWER
 from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, explain, head_name, lines, menu, number, plain
+from mta_viz.ui.shell.widgets import bar, caption, explain, lines, menu, number, plain
 
 POSITION, OWN_ANSWER = Setting("asked position", 0), Setting("asked answer", "")
 SOURCES = {

@@ -16,7 +16,7 @@ from mta_viz.figures.cause import attribution as figures
 from mta_viz.figures.cause.attribution import MAP_PX, TokenValues
 from mta_viz.model.stages import layer_stages
 from mta_viz.plots.theme import cut, score_text
-from mta_viz.printed import probability_text
+from mta_viz.printed import layer_label, probability_text
 from mta_viz.tasks.facts import plain_ids
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.shell import state, work
@@ -26,7 +26,7 @@ from mta_viz.ui.shell.pickers import Selected, on_head, on_position, on_token
 from mta_viz.ui.shell.plan import key_of
 from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, explain, layer_label, menu, number, plain
+from mta_viz.ui.shell.widgets import bar, caption, explain, menu, number, plain
 from mta_viz.ui.surgery.answer import AnswerAt, pick_question
 
 METHODS: dict[Method, str] = {"gradients": "Integrated gradients", "ablation": "Ablation"}

@@ -8,24 +8,25 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Offsets, Place, kernel_offsets
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Offsets, kernel_offsets
 from mta_viz.analysis.kernels.measures import round_to_template
-from mta_viz.config import ModelConfig
+from mta_viz.config import KernelPlace, ModelConfig
 from mta_viz.errors import ConfigError
 from mta_viz.model import interventions
 from mta_viz.model.editing import edited
 from mta_viz.model.interventions import Intervention, OfKernel
 from mta_viz.model.plans import MAX_CHARACTERS, Listed, to_address
 from mta_viz.plots.kernels.card import kernel_picture
+from mta_viz.printed import head_label, layer_label
 from mta_viz.ui.shell import cache, plan, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.plan import draw_switch, key_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, chart, head_label, layer_label, menu, plain
+from mta_viz.ui.shell.widgets import bar, caption, chart, menu, plain
 
 GRID_PX, COLUMN_PX, PICTURE_PX = 604, 46, 440
-PLACE, ACTION = Setting[Place]("edited place", "pre"), Setting("action", "")
+PLACE, ACTION = Setting[KernelPlace]("edited place", "pre"), Setting("action", "")
 Make = Callable[[], Intervention]
 
 
@@ -98,7 +99,7 @@ def actions(page: Page, layer: int, head: int) -> dict[str, Make]:
     return offered
 
 
-def _of_kernel(page: Page, layer: int, head: int, where: Place, words: str) -> dict[str, Make]:
+def _of_kernel(page: Page, layer: int, head: int, where: KernelPlace, words: str) -> dict[str, Make]:
     config: ModelConfig = page.model.config
     at = (layer, head, where)
     offered: dict[str, Make] = {

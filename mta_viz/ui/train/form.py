@@ -12,7 +12,7 @@ from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import LARGEST_KERNEL, ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.model.editing import insert_mta, usual_layers
-from mta_viz.printed import printable, size_text
+from mta_viz.printed import layer_label, printable, size_text
 from mta_viz.run.devices import TrainingCost, free_bytes, kernel_training, multiply_adds
 from mta_viz.run.named_tasks import ENDING, read_task
 from mta_viz.run.tracing import estimate_seconds
@@ -28,7 +28,7 @@ from mta_viz.ui.kernels.inserting import (
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import Settings, Trained, command
-from mta_viz.ui.shell.widgets import bar, caption, layer_label, menu, number, plain
+from mta_viz.ui.shell.widgets import bar, caption, menu, number, plain
 from mta_viz.ui.shell.work import time_text
 
 FILE = "file"

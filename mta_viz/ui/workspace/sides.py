@@ -21,6 +21,7 @@ from mta_viz.figures.kernels.gallery import effects_without
 from mta_viz.model.interventions import AblateHead, Intervention
 from mta_viz.model.plans import OF_KERNEL, OF_MIXING, Listed
 from mta_viz.plots.theme import score_text
+from mta_viz.printed import head_name
 from mta_viz.ui.attention import head as heads
 from mta_viz.ui.attention.head import chosen_span
 from mta_viz.ui.attention.tabs import AXES
@@ -31,7 +32,7 @@ from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell.cache import stores
 from mta_viz.ui.shell.page import EDIT, INSPECTOR, Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, head_name, menu, plain
+from mta_viz.ui.shell.widgets import bar, caption, menu, plain
 from mta_viz.ui.surgery.answer import draw_board
 from mta_viz.ui.surgery.plan_list import draw_plan
 from mta_viz.ui.workspace.panels import Desk

@@ -13,6 +13,7 @@ import streamlit as st
 
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure
+from mta_viz.printed import head_name
 from mta_viz.ui.attention import head as heads
 from mta_viz.ui.attention import tabs
 from mta_viz.ui.attention.head import Head
@@ -26,7 +27,7 @@ from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.plan import EDITED, ORIGINAL, PLAN_SHOWN, SHOWN
 from mta_viz.ui.shell.show import begin, on_page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, head_name, plain
+from mta_viz.ui.shell.widgets import bar, plain
 from mta_viz.ui.surgery.answer import draw_greedy_set, draw_patch, draw_sweep
 from mta_viz.ui.surgery.attribution import draw_attribution
 from mta_viz.ui.surgery.direct_effect import draw_direct_effect

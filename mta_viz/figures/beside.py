@@ -112,7 +112,7 @@ class MapBeside(ScaledMap):
         own = result.tokens.pieces == source.trace.tokens.pieces
         look: dict[str, Any] = {
             "limit": result.limit,
-            "numbering_from": source.numbering,
+            "numbering": source.numbering,
             "size": (MAP_PX, MAP_PX),
             "selected": None if self.query is None or self.key is None else (self.query, self.key),
             "spans": self.spans if own else (),

@@ -113,7 +113,7 @@ class ComparedShares(OfShares):
     def draw(self, source: Source, result: Comparison) -> Figure:
         """Two lines."""
         needle, names = self.needle(result), side_names(source)
-        return share_lines(needle.a, needle.b, names, numbering_from=source.numbering)
+        return share_lines(needle.a, needle.b, names, numbering=source.numbering)
 
     def caption(self, source: Source, result: Comparison) -> str:
         """Which line is whose."""
@@ -134,7 +134,7 @@ class ComparedShareMap(OfShares):
     def draw(self, source: Source, result: Comparison) -> Figure:
         """Layers down, heads across."""
         needle, framed = self.needle(result), self.selected
-        look: dict[str, Any] = {"numbering_from": source.numbering, "width": beside.MAP_PX}
+        look: dict[str, Any] = {"numbering": source.numbering, "width": beside.MAP_PX}
         if self.side == "difference":
             values = needle.difference
             return sweep_map("A − B, paired heads", values, unit="share", selected=framed, **look)
@@ -181,7 +181,7 @@ class ComparedKernels(OfKernels):
                 values[row.layer, row.head] = row.distance
         score = Score("distance", f"{SHORT[self.where]}: distance", "taps", "", Stage.PATTERN, signed=False)
         framed, numbering = self.selected, source.numbering
-        return value_map(score, values, numbering_from=numbering, selected=framed, width=DISTANCES_PX)
+        return value_map(score, values, numbering=numbering, selected=framed, width=DISTANCES_PX)
 
     def caption(self, source: Source, result: Comparison) -> str:
         """Where the kernels act."""

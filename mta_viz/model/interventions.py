@@ -53,9 +53,9 @@ class Intervention:
         if problems := value_problems(type(self), vars(self)):
             raise ConfigError(problems, subject=f"The intervention {self.kind!r}")
 
-    def text(self, numbering_from: int = 0) -> str:
-        """In words, such as `L2 H1 pre -> identity`; labels count from `numbering_from`."""
-        return f"{self._place(numbering_from)} -> {self._change(numbering_from)}"
+    def text(self, numbering: int = 0) -> str:
+        """In words, such as `L2 H1 pre -> identity`; labels count from `numbering`."""
+        return f"{self._place(numbering)} -> {self._change(numbering)}"
 
     def problems(self, config: ModelConfig) -> list[str]:
         """Why it cannot be done to a model: every reason, each with what the model has."""
@@ -77,12 +77,12 @@ class Intervention:
         there = f"layers with one: {', '.join(map(str, having))}" if having else "no layer has one"
         return [f"layer {self.layer} has no {where} {what}; {there}"]
 
-    def _place(self, numbering_from: int) -> str:
+    def _place(self, numbering: int) -> str:
         head = getattr(self, "head", None)
-        parts = [f"L{self.layer + numbering_from}", "" if head is None else f"H{head + numbering_from}"]
+        parts = [f"L{self.layer + numbering}", "" if head is None else f"H{head + numbering}"]
         return " ".join(part for part in [*parts, getattr(self, "where", "")] if part)
 
-    def _change(self, numbering_from: int) -> str:
+    def _change(self, numbering: int) -> str:
         """`change`, unless it depends on values."""
         return self.change
 
@@ -134,7 +134,7 @@ class ReplaceKernel(OfKernel):
             f"layer {self.layer}'s {self.where} kernels are {c_q} x {c_k}"
         ]
 
-    def _change(self, numbering_from: int) -> str:
+    def _change(self, numbering: int) -> str:
         return f"given {len(self.taps)} x {len(self.taps[0])} taps"
 
 
@@ -145,8 +145,8 @@ class KernelFrom(OfKernel):
     source: Index
     kind = "kernel_from"
 
-    def _change(self, numbering_from: int) -> str:
-        return f"kernel of H{self.source + numbering_from}"
+    def _change(self, numbering: int) -> str:
+        return f"kernel of H{self.source + numbering}"
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class ScaleTowardsIdentity(OfKernel):
     strength: Annotated[float, Field(ge=0, le=1)]
     kind = "scale_towards_identity"
 
-    def _change(self, numbering_from: int) -> str:
+    def _change(self, numbering: int) -> str:
         return f"{self.strength:.0%} towards identity"
 
 
@@ -266,10 +266,10 @@ class PatchHead(Intervention):
             return []
         return [f"layer {self.layer} does not compute the stage {self.stage!r}"]
 
-    def _place(self, numbering_from: int) -> str:
-        return f"{super()._place(numbering_from)} {self.stage}"
+    def _place(self, numbering: int) -> str:
+        return f"{super()._place(numbering)} {self.stage}"
 
-    def _change(self, numbering_from: int) -> str:
+    def _change(self, numbering: int) -> str:
         if isinstance(self.prompt, tuple):
             return f"as in a run of {len(self.prompt)} token ids"
         shown = self.prompt if len(self.prompt) <= SHOWN else f"…{self.prompt[1 - SHOWN :]}"

@@ -94,7 +94,7 @@ def _look(name: str, unit: str) -> maps.Look:
         largest = "largest " if drawn.block > 1 else ""
         return f"{largest}contribution %{{{field}:+.4g}} ({unit})"
 
-    def title(drawn: AttentionMap, numbering_from: int) -> str:
+    def title(drawn: AttentionMap, numbering: int) -> str:
         return f" · {name.format(stage=drawn.stage.value.short)} ({unit})"
 
     return maps.Look(title, value_line, theme.DIFFERENCE_SCALE)

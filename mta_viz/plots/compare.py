@@ -49,7 +49,7 @@ def share_lines(
     b: Float[np.ndarray, "other_layer other_head"],
     names: tuple[str, str],
     *,
-    numbering_from: int = 0,
+    numbering: int = 0,
 ) -> go.Figure:
     """Each layer's largest share over its heads, a line for A and one for B."""
     parts = Parts((LINES_PX, 240), _LINES)
@@ -58,10 +58,10 @@ def share_lines(
     for letter, name, values, color, dash, side in zip(
         "AB", names, (a, b), theme.LINE_COLORS[:2], ("solid", "dash"), sides, strict=True
     ):
-        line, end = _line(letter, name, values, color, dash, numbering_from)
+        line, end = _line(letter, name, values, color, dash, numbering)
         parts.traces += [line, end.update(textposition=side)]
     last = max(len(a), len(b)) - 1
-    names_of_layers = {at: f"L{at + numbering_from}" for at in range(0, last + 1, -(-(last + 1) // 12))}
+    names_of_layers = {at: f"L{at + numbering}" for at in range(0, last + 1, -(-(last + 1) // 12))}
     parts.layout |= {
         "xaxis": theme.axis(range=(-0.3, last + 0.3), **theme.ticks(names_of_layers)),
         "yaxis": theme.axis(range=(-0.03, 1.03)),
@@ -80,7 +80,7 @@ def kernel_trio(
     """Kernel A, kernel B and A minus B on one scale, with their offsets; own taps are framed."""
     escaped = [theme.escape(words) for words in headings]
     taps = np.stack([a, b, a - b]).astype(np.float32)
-    mosaic = Mosaic(taps, offsets, own_scale=False, width=TRIO_PX, numbering_from=0, headings=escaped)
+    mosaic = Mosaic(taps, offsets, own_scale=False, width=TRIO_PX, numbering=0, headings=escaped)
     return mosaic.figure(theme.escape(title))
 
 
@@ -114,8 +114,8 @@ def _line(
     return [line, end]
 
 
-def _title(drawn: AttentionMap, numbering_from: int) -> str:
-    other = f" − {head_name(*drawn.other, numbering_from)}" if isinstance(drawn, ComparedMap) else ""
+def _title(drawn: AttentionMap, numbering: int) -> str:
+    other = f" − {head_name(*drawn.other, numbering)}" if isinstance(drawn, ComparedMap) else ""
     return f"{other} ({drawn.stage.value.unit})"
 
 

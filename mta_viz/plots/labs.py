@@ -184,12 +184,7 @@ def _hover(score: Score, effects: Effects, test: Conjunction, measure: Measure, 
     return f"{words}<br>p {float(p[place]):.2g}, corrected for all heads and stages"
 
 
-def loss_text(
-    result: TextLosses,
-    shown: range,
-    *,
-    limit: float,
-) -> go.Figure:
+def loss_text(result: TextLosses, shown: range, *, limit: float) -> go.Figure:
     """The tokens `shown` in monospaced lines on their losses in nats, 0 light to `limit` dark.
 
     Hatched: nothing predicts the token. The hover tells its probability, rank and loss, and which token

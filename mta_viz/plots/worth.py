@@ -29,18 +29,14 @@ LABELLED, BARS_PX, SCATTER_PX, GRAPH_PX = 6, 490, 420, 600
 _ROW_PX, _TOP, _BOTTOM, _LEFT = 34, 66, 46, 104
 
 
-def worth_bars(
-    values: Sequence[KernelValue],
-    *,
-    numbering_from: int = 0,
-) -> go.Figure:
+def worth_bars(values: Sequence[KernelValue], *, numbering: int = 0) -> go.Figure:
     """Each kernel's two bars and its Shapley value as a diamond between whiskers, nats.
 
     Clicks: the event's customdata is (layer, head).
     """
     height = _ROW_PX * max(len(values), 3) + _TOP + _BOTTOM
     parts = Parts((BARS_PX, height), {"l": _LEFT, "r": 16, "t": _TOP, "b": _BOTTOM})
-    names = [value.kernel.name(numbering_from) for value in values]
+    names = [value.kernel.name(numbering) for value in values]
     shared = _shared(values, names)
     parts.traces += [
         _bars(values, "necessary", {"color": NECESSARY}, -0.27, shared),
@@ -95,18 +91,14 @@ def _worth_lines(value: KernelValue, name: str) -> str:
     )
 
 
-def worth_scatter(
-    values: Sequence[KernelValue],
-    *,
-    numbering_from: int = 0,
-) -> go.Figure:
+def worth_scatter(values: Sequence[KernelValue], *, numbering: int = 0) -> go.Figure:
     """Sufficient across, necessary up, a point a kernel; the line is where both are equal.
 
     The largest of both are named. Clicks: the event's customdata is (layer, head).
     """
     parts = Parts((SCATTER_PX, 420), {"l": 62, "r": 16, "t": 92, "b": _BOTTOM})
     parts.traces += [
-        _points([value for value in values if value.kernel.where == where], where, numbering_from)
+        _points([value for value in values if value.kernel.where == where], where, numbering)
         for where in SYMBOLS
         if any(value.kernel.where == where for value in values)
     ]
@@ -115,7 +107,7 @@ def worth_scatter(
     if ends[0] < ends[1]:
         parts.add_line(ends, ends, {"color": theme.FRAME, "width": 1, "dash": "dot"}, layer="below")
     by_size = _by_size(values)
-    names = [value.kernel.name(numbering_from) for value, far in by_size[:LABELLED] if far > 0.1]
+    names = [value.kernel.name(numbering) for value, far in by_size[:LABELLED] if far > 0.1]
     points = [(value.sufficient, value.necessary) for value, _ in by_size]
     parts.add_names(names, points, (across, up))
     zero = {"zeroline": True, "zerolinecolor": theme.MASKED_LINE, "zerolinewidth": 1}
@@ -127,11 +119,11 @@ def worth_scatter(
     return parts.figure("Necessary and sufficient", x, "necessary: lost without it alone (nats)")
 
 
-def _points(values: Sequence[KernelValue], where: Where, numbering_from: int) -> go.Scatter:
+def _points(values: Sequence[KernelValue], where: Where, numbering: int) -> go.Scatter:
     """Those of one place."""
     marker = {"symbol": SYMBOLS[where], "size": 9, "color": theme.LINE_COLORS[list(SYMBOLS).index(where)]}
     marker |= {"line": {"color": theme.INK, "width": 0.5}}
-    names = [value.kernel.name(numbering_from) for value in values]
+    names = [value.kernel.name(numbering) for value in values]
     x, y = [value.sufficient for value in values], [value.necessary for value in values]
     name = f"{'mixing' if where in MIXING else 'kernel'} {WHERE[where]}"
     look = {"mode": "markers", "marker": marker, "name": name}
@@ -161,11 +153,7 @@ _NODE_PX, _LEAST_PX, _WIDEST = 26, 190, 8.0
 
 
 def paths_graph(
-    paths: KernelPaths,
-    edges: Sequence[Edge],
-    *,
-    layout: tuple[int, int, int],
-    numbering_from: int = 0,
+    paths: KernelPaths, edges: Sequence[Edge], *, layout: tuple[int, int, int], numbering: int = 0
 ) -> go.Figure:
     """Edges from a kernel's head to what reads it: layers across, heads down, MLPs in the lowest row.
 
@@ -176,19 +164,19 @@ def paths_graph(
     n_layers, n_heads, _ = layout
     height = max(_NODE_PX * (n_heads + 1), _LEAST_PX) + 66 + _BOTTOM
     parts = Parts((GRAPH_PX, height), {"l": 52, "r": 62, "t": 66, "b": _BOTTOM})
-    start, name = (paths.kernel.layer, paths.kernel.head), paths.kernel.name(numbering_from)
+    start, name = (paths.kernel.layer, paths.kernel.head), paths.kernel.name(numbering)
     largest = max((abs(edge.effect) for edge in edges), default=1.0)
     parts.traces += [
         _nodes(range(start[0], n_layers), n_heads),
         *(_line(start, _end(edge, layout), edge.effect, largest) for edge in reversed(edges)),
-        _ends(edges, layout, numbering_from),
+        _ends(edges, layout, numbering),
         _start(start, name),
     ]
     across, down = (start[0] - 0.4, n_layers + 0.4), (n_heads + 0.5, -0.5)
     labels = [f"{PARTS[edge.part]} {theme.score_text(edge.effect)}".strip() for edge in edges[:LABELLED]]
     parts.add_names(labels, [_end(edge, layout) for edge in edges], (across, down))
-    names = [*(f"L{at + numbering_from}" for at in range(start[0], n_layers)), "logits"]
-    rows = [*(f"H{head + numbering_from}" for head in range(n_heads)), "MLP"]
+    names = [*(f"L{at + numbering}" for at in range(start[0], n_layers)), "logits"]
+    rows = [*(f"H{head + numbering}" for head in range(n_heads)), "MLP"]
     parts.layout |= {
         "xaxis": theme.axis(range=across, **theme.ticks(dict(enumerate(names, start[0])))),
         "yaxis": theme.listed(rows, down=True),
@@ -241,13 +229,13 @@ def _line(
     )
 
 
-def _ends(edges: Sequence[Edge], layout: tuple[int, int, int], numbering_from: int) -> go.Scatter:
+def _ends(edges: Sequence[Edge], layout: tuple[int, int, int], numbering: int) -> go.Scatter:
     """What takes hover and clicks at the readers."""
     places = np.array([_end(edge, layout) for edge in edges], float).reshape(-1, 2)
     texts = []
     for edge in edges:
-        head = "" if edge.head is None else f" H{edge.head + numbering_from}"
-        reader = "the logits" if edge.part == "logits" else f"L{edge.layer + numbering_from}{head}"
+        head = "" if edge.head is None else f" H{edge.head + numbering}"
+        reader = "the logits" if edge.part == "logits" else f"L{edge.layer + numbering}{head}"
         texts.append(f"{reader}: {PART_WORDS[edge.part]}<br>{edge.effect:+.4g} nats along this edge alone")
     data = np.array(
         [(edge.layer, -1 if edge.head is None else edge.head) for edge in edges], np.int16

@@ -45,7 +45,7 @@ def test_a_place_without_kernels_has_no_curves():
 def test_the_figure_and_the_table_hold_the_curves():
     curves = kernel_curves(history(), CONFIG, 0, "pre")
     assert curves is not None
-    figure = training_curves(curves, FROM_START, head=1, snapshot=1, title="L0", numbering_from=1)
+    figure = training_curves(curves, FROM_START, head=1, snapshot=1, title="L0", numbering=1)
     assert [line.line.width for line in figure.data[:2]] == [1, 3]
     np.testing.assert_allclose(figure.data[1].y, [0, 4])
     targets = figure.data[2]

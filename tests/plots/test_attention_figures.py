@@ -62,7 +62,7 @@ def test_signed_maps_are_symmetric_about_zero_and_distributions_start_at_zero() 
 
 
 def test_every_position_has_its_own_name_and_axes_with_cells_have_no_labels() -> None:
-    figure = attention_map(random_map(300), tokens(300), limit=2.0, numbering_from=1)  # layers and heads only
+    figure = attention_map(random_map(300), tokens(300), limit=2.0, numbering=1)  # layers and heads only
     for axis in (figure.layout.xaxis, figure.layout.yaxis):
         assert len(axis.labelalias) == 300 and axis.ticktext is None and axis.showticklabels is False
         assert axis.labelalias["298"] == '298 "&lt;s&gt;"'

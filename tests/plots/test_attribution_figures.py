@@ -50,6 +50,6 @@ def test_text_has_the_same_scale_about_zero_and_says_what_was_not_replaced():
 def test_a_map_of_contributions_names_its_unit_and_stage():
     values = np.array([[1.0, 0.0], [-2.0, 4.0]], np.float32)
     drawn = AttentionMap(2, 1, Stage.KQ, torch.from_numpy(values), 0, 0)
-    figure = attention_map(drawn, TOKENS, limit=5.0, look=ATTRIBUTED, numbering_from=1)
+    figure = attention_map(drawn, TOKENS, limit=5.0, look=ATTRIBUTED, numbering=1)
     assert figure.layout.annotations[-1].text == "L3 H2 · attribution of kq (nats)"
     assert any("contribution" in (trace.hovertemplate or "") for trace in figure.data)

@@ -130,7 +130,7 @@ def test_each_head_is_a_tile_at_its_layer_and_head() -> None:
     assert np.isnan(z[5, 1]) and np.isnan(z[:4]).all() and np.isnan(z[:, 3:5]).all()
     assert (heat(figure).zmin, heat(figure).zmax) == (-20, 20)
     assert figure.layout.yaxis.ticktext == ("L0", "L1", "L2", "L3")
-    assert head_tiles(thumbnails(), limit=20.0, numbering_from=1).layout.xaxis.ticktext == ("H1", "H2")
+    assert head_tiles(thumbnails(), limit=20.0, numbering=1).layout.xaxis.ticktext == ("H1", "H2")
 
 
 def test_a_tile_is_one_target_that_names_its_head() -> None:
@@ -236,7 +236,7 @@ def lens() -> LogitLens:
 
 
 def test_a_line_a_token_over_the_depths() -> None:
-    figure = lens_lines(lens(), numbering_from=1)
+    figure = lens_lines(lens(), numbering=1)
     assert [[*map(float, trace.y)] for trace in figure.data] == [
         [0.5, pytest.approx(0.05)],
         pytest.approx([0.2, 0.9]),

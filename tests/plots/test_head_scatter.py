@@ -22,7 +22,7 @@ FOUND = scores(
 
 
 def test_points_are_heads_at_their_two_scores_with_all_three_in_the_hover() -> None:
-    figure = head_scatter(FOUND, AXES, numbering_from=1, selected=(1, 0))
+    figure = head_scatter(FOUND, AXES, numbering=1, selected=(1, 0))
     grey, colored = figure.data
     assert colored.x.tolist() == [1, 3] and colored.y.tolist() == [-0.5, 0.5]
     assert colored.customdata.tolist() == [[0, 0], [1, 0]]

@@ -138,7 +138,7 @@ def test_mixing_bars_are_the_products_by_source_head() -> None:
     found = Mixed(
         **FACTS | {"head": 3}, stage=Stage.MIX, query=2, key=1, value=2.5, stage_before=Stage.KQ, terms=terms
     )
-    figure = mixing_bars(found, numbering_from=1)
+    figure = mixing_bars(found, numbering=1)
     (bars,) = figure.data
     assert bars.x.tolist() == [-1.5, 4] and list(bars.y) == [2, 3] and bars.text == ("−1.5", "+4")
     assert bars.marker.color == (theme.NEGATIVE_COLOR, theme.POSITIVE_COLOR)
@@ -154,7 +154,7 @@ def change(values: torch.Tensor) -> DifferenceMap:
 
 def test_a_difference_has_its_own_colours_and_words() -> None:
     values = torch.tensor([[1.0, 0], [-2, 0.5]])
-    figure = difference_map(change(values), TOKENS, limit=2.0, numbering_from=1)
+    figure = difference_map(change(values), TOKENS, limit=2.0, numbering=1)
     (heat,) = heats(figure)
     assert heat.colorscale[0][1] == "rgb(84,48,5)" and (heat.zmin, heat.zmax) == (-2, 2)
     assert "L3 H2 · after minus before the key-query conv (score)" in words(figure)

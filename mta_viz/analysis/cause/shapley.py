@@ -266,12 +266,7 @@ def _gain(side: str, before: Outcome, after: Outcome) -> dict[str, Any]:
 
 
 def _marginals(
-    coalitions: Coalitions,
-    run: Spread,
-    effect: float,
-    seed: int,
-    most: int,
-    report: "_Steps",
+    coalitions: Coalitions, run: Spread, effect: float, seed: int, most: int, report: "_Steps"
 ) -> Pairs:
     """Pairs of orders, until the largest standard error is small enough or there are `most`."""
     rows, walks = list[Array](), dict[int, Array]()

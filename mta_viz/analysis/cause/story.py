@@ -119,12 +119,12 @@ class Story(Printed):
         gains = self.gain >= LEAST_SHARE and self.gain > self.other_gain
         return abs(self.log_odds_change) >= LEAST_CHANGE or (named and gains)
 
-    def sentence(self, numbering_from: int = 0) -> str:
-        """The story in one sentence; layers and heads are labelled from `numbering_from`."""
+    def sentence(self, numbering: int = 0) -> str:
+        """The story in one sentence; layers and heads are labelled from `numbering`."""
         if self.place is None or self.asked is None:
             alone = "The last token sees no other key, so no head has a choice"
             return f"{alone}; the answer is {self.answer_words}."
-        layer, head = (at + numbering_from for at in self.place)
+        layer, head = (at + numbering for at in self.place)
         name, asked = f"L{layer} H{head}", self.asked.words
         if self.kernel is None:
             return self._plain_sentence(name, asked)

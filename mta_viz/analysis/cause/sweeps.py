@@ -135,11 +135,7 @@ def sweep_table(rows: Sequence[SweepRow]) -> Table:
 
 
 def greedy_set(
-    meter: AnswerMeter,
-    alone: Sequence[SweepRow],
-    *,
-    fall: float = FALL,
-    progress: Progress | None = None,
+    meter: AnswerMeter, alone: Sequence[SweepRow], *, fall: float = FALL, progress: Progress | None = None
 ) -> GreedySet:
     """A set of `alone`'s kernels whose going to identity takes the answer down, found greedily.
 

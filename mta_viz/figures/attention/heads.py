@@ -71,9 +71,7 @@ class ScoreMap(OfScores):
 
     def draw(self, source: Source, result: HeadScores) -> Figure:
         """The map, with numbers where they fit."""
-        return score_map(
-            result, self.score, numbering_from=source.numbering, selected=self.selected, width=MAP_PX
-        )
+        return score_map(result, self.score, numbering=source.numbering, selected=self.selected, width=MAP_PX)
 
     def caption(self, source: Source, result: HeadScores) -> str:
         """What the score is."""
@@ -100,7 +98,7 @@ class HeadScatter(OfScores):
     def draw(self, source: Source, result: HeadScores) -> Figure:
         """The points."""
         numbering = source.numbering
-        return head_scatter(result, self.keys, numbering_from=numbering, selected=self.selected)
+        return head_scatter(result, self.keys, numbering=numbering, selected=self.selected)
 
     def caption(self, source: Source, result: HeadScores) -> str:
         """What is not drawn."""
@@ -166,7 +164,7 @@ class HeadTiles(NamedFigure[Thumbnails]):
             result,
             limit=self._limit(result),
             own_scale=self.own_scale,
-            numbering_from=source.numbering,
+            numbering=source.numbering,
             selected=self.selected,
         )
 

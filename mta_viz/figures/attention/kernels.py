@@ -125,8 +125,7 @@ class Playground(NamedFigure[Played]):
             "look": LOOK,
         }
         before, after = (
-            attention_map(shown, result.tokens, numbering_from=source.numbering, **look)
-            for shown in result.maps
+            attention_map(shown, result.tokens, numbering=source.numbering, **look) for shown in result.maps
         )
         kernel = kernel_picture(result.taps, result.offsets, title="kernel", width=KERNEL_PX)
         words = [part for part in kernel.layout.annotations if part.text != LATER_KEYS]  # wider than it

@@ -129,7 +129,7 @@ class OfMap(OfHead[MapParts]):
     def looks(self, source: Source, result: MapParts) -> dict[str, Any]:
         """How the map is drawn, as `plots` takes it."""
         cell = None if self.query is None or self.key is None else (self.query, self.key)
-        looks = {"tokens": source.trace.tokens, "limit": result.limit, "numbering_from": source.numbering}
+        looks = {"tokens": source.trace.tokens, "limit": result.limit, "numbering": source.numbering}
         return looks | {"size": (self.size, self.size), "selected": cell, "spans": self.spans}
 
     def part(self, source: Source) -> tuple[Range, Range] | None:

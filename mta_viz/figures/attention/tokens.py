@@ -77,7 +77,7 @@ class OfSection(OfHead[cells.CrossSection]):
             result,
             source.trace.tokens,
             ends=section_ends(result, first_token=self.first_token, shared=self.shared),
-            numbering_from=source.numbering,
+            numbering=source.numbering,
             selected=getattr(self, "key" if result.along == "keys" else "query"),
             spans=self.spans,
         )
@@ -149,7 +149,7 @@ class AttentionText(OfHead[cells.CrossSection]):
             stage,
             limit=limit,
             distribution=distribution,
-            numbering_from=source.numbering,
+            numbering=source.numbering,
             spans=self.spans,
         )
 
@@ -205,7 +205,7 @@ class Lens(NamedFigure[cells.LogitLens]):
     def draw(self, source: Source, result: cells.LogitLens) -> Figure:
         """A row a layer, or a line a token."""
         make = pictures.lens_tokens if self.shown == "tokens" else pictures.lens_lines
-        return make(result, numbering_from=source.numbering)
+        return make(result, numbering=source.numbering)
 
 
 @named("gate")
@@ -234,11 +234,7 @@ class Gate(NamedFigure["Float[Tensor, 'head position']"]):
         """Heads down, positions across."""
         cell = None if self.head is None or self.position is None else (self.head, self.position)
         return pictures.gate_map(
-            result.numpy(),
-            source.trace.tokens,
-            layer=self.layer,
-            selected=cell,
-            numbering_from=source.numbering,
+            result.numpy(), source.trace.tokens, layer=self.layer, selected=cell, numbering=source.numbering
         )
 
     def table(self, source: Source, result: Float[Tensor, "head position"]) -> Table:
@@ -274,7 +270,7 @@ class Why(OfHead[decomposition.Decomposition]):
         if isinstance(result, decomposition.Convolved):
             return pictures.convolution_window(result, source.trace.tokens, width=self.width)
         if isinstance(result, decomposition.Mixed):
-            return pictures.mixing_bars(result, numbering_from=source.numbering, width=self.width)
+            return pictures.mixing_bars(result, numbering=source.numbering, width=self.width)
         if isinstance(result, decomposition.Scored):
             return pictures.product_bars(result, source.trace.tokens, width=self.width)
         return None

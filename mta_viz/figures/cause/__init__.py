@@ -82,7 +82,7 @@ class OfSweep(Measured[Rows]):
         """Changes, layers down and heads across."""
         values = grid(source.model.config, {place_of(row.intervention): row.change for row in rows})
         numbering, framed = source.numbering, self.selected
-        return sweep_map(title, values, limit=limit, numbering_from=numbering, selected=framed, width=MAP_PX)
+        return sweep_map(title, values, limit=limit, numbering=numbering, selected=framed, width=MAP_PX)
 
 
 @named("sweep", kw_only=True)
@@ -173,7 +173,7 @@ class TaskAccuracy(NamedFigure[Effects]):
         return sweep_map(
             f"Change of accuracy, {WORDS[self.where]}", grid(config, values), unit="share", hover=hover,
             unsure=unsure, limit=round_up(max([LEAST, *map(abs, values.values())])), width=MAP_PX,
-            numbering_from=source.numbering, selected=self.selected,
+            numbering=source.numbering, selected=self.selected,
         )  # fmt: skip
 
     def caption(self, source: Source, result: Effects) -> str:

@@ -168,7 +168,7 @@ class HeadSizes(OfMaps[AttributedHeads]):
         for layer in result.layers:
             values[layer.layer] = getattr(layer, self.of).numpy()
         values = values.round(4) + 0.0  # no -0.0
-        look: dict[str, Any] = {"selected": self.selected, "numbering_from": source.numbering}
+        look: dict[str, Any] = {"selected": self.selected, "numbering": source.numbering}
         if self.of == "ablated":
             return plots.sweep_map("Lost without the map", values, width=MAP_PX, **look)
         score = Score("size", "Summed |attribution|", "nats", "", result.stage, signed=False)
@@ -224,7 +224,7 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
         """Contributions in colours of their own."""
         look, size = (SMALL if self.of == "map" else plots.ATTRIBUTED), (MAP_PX, MAP_PX)
         numbering, limit, tokens = source.numbering, result.limit, result.tokens
-        return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
+        return attention_map(result.map, tokens, limit=limit, numbering=numbering, size=size, look=look)
 
 
 def direct_effects(source: Source, figure: OfAnswer[Any], token: int | None) -> DirectEffects:
@@ -266,7 +266,7 @@ class SourceHeads(OfAnswer[DirectEffects]):
     def draw(self, source: Source, result: DirectEffects) -> Figure:
         """Layers down and heads across."""
         values = np.stack([layer.sources.numpy() for layer in result.layers]).round(4) + 0.0
-        look: dict[str, Any] = {"selected": self.selected, "numbering_from": source.numbering}
+        look: dict[str, Any] = {"selected": self.selected, "numbering": source.numbering}
         return plots.sweep_map("Direct effect of source heads", values, unit="logit", width=MAP_PX, **look)
 
 
@@ -343,7 +343,7 @@ class SourceCells(OfHead):
         shown, cell = result.map, self.cell
         framed = cell if cell is not None and cell[0] in shown.queries else None
         looks: dict[str, Any] = {"size": size, "look": look, "selected": framed}
-        return attention_map(shown, tokens, limit=limit, numbering_from=numbering, **looks)
+        return attention_map(shown, tokens, limit=limit, numbering=numbering, **looks)
 
 
 def _rows_words(layer: DirectEffect) -> str:

@@ -163,7 +163,7 @@ class ShapleyBars(OfShapley):
 
     def draw(self, source: Source, result: shapley_file.TaskShapley) -> Figure:
         """Bars and diamonds."""
-        return plots.worth_bars(self.largest(result), numbering_from=source.numbering)
+        return plots.worth_bars(self.largest(result), numbering=source.numbering)
 
     def line(self, source: Source, result: shapley_file.TaskShapley) -> str:
         """n, the whole effect, and how exact the diamonds are."""
@@ -194,7 +194,7 @@ class NecessitySufficiency(OfShapley):
 
     def draw(self, source: Source, result: shapley_file.TaskShapley) -> Figure:
         """A point a kernel."""
-        return plots.worth_scatter(result.shared.values, numbering_from=source.numbering)
+        return plots.worth_scatter(result.shared.values, numbering=source.numbering)
 
     def line(self, source: Source, result: shapley_file.TaskShapley) -> str:
         """How many there are, and what the line is."""
@@ -247,7 +247,7 @@ class KernelPathsGraph(Measured[KernelPaths]):
         config = source.model.config
         layout = (config.n_layers, config.n_heads, config.n_heads // config.n_kv_heads)
         edges = result.strongest(self.into)
-        return plots.paths_graph(result, edges, layout=layout, numbering_from=source.numbering)
+        return plots.paths_graph(result, edges, layout=layout, numbering=source.numbering)
 
     def line(self, source: Source, result: KernelPaths) -> str:
         """Whose change it is, how large, and how much of it what is drawn explains."""

@@ -358,7 +358,7 @@ class KernelEffects(KernelFigure[Effects]):
             Score("effect", name, "nats", "", kernels.MADE_BY[self.where]),
             changes,
             limit=round_up(max(finite, default=1.0)),
-            numbering_from=source.numbering,
+            numbering=source.numbering,
             selected=(self.layer, self.head),
             width=MAP_PX,
         )

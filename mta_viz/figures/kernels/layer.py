@@ -50,9 +50,7 @@ class LayerKernels(KernelFigure[kernels.LayerKernelSet]):
 
     def draw(self, source: Source, result: kernels.LayerKernelSet) -> go.Figure:
         """The panels."""
-        return kernel_grid(
-            result, self.where, scale=self.scale, layer=self.layer, numbering_from=source.numbering
-        )
+        return kernel_grid(result, self.where, scale=self.scale, layer=self.layer, numbering=source.numbering)
 
     def caption(self, source: Source, result: kernels.LayerKernelSet) -> str:
         """How many there are, of which size, and how they are read."""
@@ -75,7 +73,7 @@ class LayerMixing(KernelFigure[kernels.LayerKernelSet]):
 
     def draw(self, source: Source, result: kernels.LayerKernelSet) -> go.Figure:
         """Target heads down, source heads across."""
-        return head_mixing(result, self.where, self.layer, numbering_from=source.numbering)
+        return head_mixing(result, self.where, self.layer, numbering=source.numbering)
 
 
 class NoHistory(MtaVizError):
@@ -136,7 +134,7 @@ class TrainingKernels(KernelFigure[Snapshot]):
 
     def draw(self, source: Source, result: Snapshot) -> go.Figure:
         """A panel a head."""
-        look: dict[str, Any] = {"limit": result.limit, "numbering_from": source.numbering}
+        look: dict[str, Any] = {"limit": result.limit, "numbering": source.numbering}
         return kernel_grid(result.layer, result.where, layer=self.layer, **look)
 
     def caption(self, source: Source, result: Snapshot) -> str:
@@ -180,7 +178,7 @@ class TrainingCurves(KernelFigure[KernelCurves]):
             head=self.head,
             snapshot=snapshot_of(training_history(source), self.step),
             title=f"L{self.layer + source.numbering}: {self.shown.replace('_', ' ')}",
-            numbering_from=source.numbering,
+            numbering=source.numbering,
         )
 
     def caption(self, source: Source, result: KernelCurves) -> str:

@@ -35,7 +35,7 @@ class PaperFigure(KernelFigure[R]):
 
     def draw(self, source: Source, result: R) -> go.Figure:
         """Ready to print."""
-        return type(self).picture(result, width=self.parameters()["width"], numbering_from=source.numbering)
+        return type(self).picture(result, width=self.parameters()["width"], numbering=source.numbering)
 
 
 @named("kernels")
@@ -160,7 +160,7 @@ class _MixingBars(PaperFigure[mixing.MixingByLayer]):
 
     def draw(self, source: Source, result: mixing.MixingByLayer) -> go.Figure:
         """A bar a layer."""
-        look: dict[str, Any] = {"width": self.width, "numbering_from": source.numbering}
+        look: dict[str, Any] = {"width": self.width, "numbering": source.numbering}
         return pictures.bars_figure(result, self.what, **look)
 
     def result(self, source: Source) -> mixing.MixingByLayer:
@@ -241,5 +241,5 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
-def _counting(numbering_from: int) -> str:
-    return f" Layers and heads count from {numbering_from}."
+def _counting(numbering: int) -> str:
+    return f" Layers and heads count from {numbering}."

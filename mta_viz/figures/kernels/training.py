@@ -67,7 +67,7 @@ class KernelRecurrence(Measured[Recurring]):
 
     def draw(self, source: Source, result: Recurring) -> Figure:
         """A row a named kernel, a column a training."""
-        return plots.recurring_grid(result, numbering_from=source.numbering)
+        return plots.recurring_grid(result, numbering=source.numbering)
 
     def caption(self, source: Source, result: Recurring) -> str:
         """What is matched, n, the null, and what agreement is no evidence."""
@@ -122,7 +122,7 @@ class LastingNames(Measured[OverSteps]):
 
     def draw(self, source: Source, result: OverSteps) -> Figure:
         """A row a kernel, a column a snapshot."""
-        return plots.lasting_rows(result.rows, result.steps, numbering_from=source.numbering)
+        return plots.lasting_rows(result.rows, result.steps, numbering=source.numbering)
 
     def caption(self, source: Source, result: OverSteps) -> str:
         """How it is read, n, and why there is no p."""

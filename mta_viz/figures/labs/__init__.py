@@ -75,7 +75,7 @@ class StoryFigure(NamedFigure[StoryCrops]):
         if result.final is not None:
             spans = (result.story.asking, result.story.asked)
             look: dict[str, Any] = {
-                "numbering_from": source.numbering,
+                "numbering": source.numbering,
                 "size": CROP_PX,
                 "spans": spans,
                 "look": SMALL,
@@ -86,7 +86,7 @@ class StoryFigure(NamedFigure[StoryCrops]):
             return None
         limit = crop_limit(result.crop, "after")
         before, after = (
-            crop_picture(result.crop, side, tokens, limit=limit, numbering_from=source.numbering)
+            crop_picture(result.crop, side, tokens, limit=limit, numbering=source.numbering)
             for side in ("before", "after")
         )
         return side_by_side([before, self._kernel(source, result.story), after], title)

@@ -218,7 +218,7 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
         """Layers down, heads across; both models on one scale."""
         (_, drawn), measure = self.drawn_model(result), self.what(result)
         limit, numbering = plots.shared_interaction_limit(result.values(), measure), source.numbering
-        look: dict[str, Any] = {"numbering_from": numbering, "selected": self.marked, "width": MAP_PX}
+        look: dict[str, Any] = {"numbering": numbering, "selected": self.marked, "width": MAP_PX}
         return plots.interaction_map(drawn, measure, limit=limit, **look)
 
     def table(self, source: Source, result: dict[str, Conjunction]) -> Table:

@@ -255,7 +255,7 @@ class FinderMap(OfSample[Finder]):
 
     def draw(self, source: Source, result: Finder) -> Figure:
         """Layers down, heads across."""
-        look: dict[str, Any] = {"numbering_from": source.numbering, "selected": self.marked, "width": MAP_PX}
+        look: dict[str, Any] = {"numbering": source.numbering, "selected": self.marked, "width": MAP_PX}
         return score_map(self.scores_of(result), self.score_of(result).key, **look)
 
     def table(self, source: Source, result: Finder) -> Table:
@@ -307,9 +307,9 @@ def crop_limit(crop: StepCrop, shown: Side, first_token: bool = False) -> float:
     return shared_limit((subtract(after, before),) if shown == "difference" else (before, after), first_token)
 
 
-def crop_picture(crop: StepCrop, shown: Side, tokens: Tokens, *, limit: float, numbering_from: int) -> Figure:
+def crop_picture(crop: StepCrop, shown: Side, tokens: Tokens, *, limit: float, numbering: int) -> Figure:
     """Small, the asking and the asked tokens marked at the edges."""
-    look: dict[str, Any] = {"tokens": tokens, "numbering_from": numbering_from, "limit": limit}
+    look: dict[str, Any] = {"tokens": tokens, "numbering": numbering, "limit": limit}
     look |= {"spans": (crop.region.asking, crop.region.asked), "size": CROP_PX}
     if shown == "difference":
         return difference_map(crop.difference, short=True, **look)
@@ -352,7 +352,7 @@ class CropMap(OfSample[StepCrop]):
 
     def draw(self, source: Source, result: StepCrop) -> Figure:
         """Small, the asking and the asked tokens marked at the edges."""
-        look: dict[str, Any] = {"numbering_from": source.numbering, "limit": self.limit(result)}
+        look: dict[str, Any] = {"numbering": source.numbering, "limit": self.limit(result)}
         return crop_picture(result, self.shown, self.asked(source).tokens, **look)
 
     def table(self, source: Source, result: StepCrop) -> Table:

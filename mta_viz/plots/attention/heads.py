@@ -30,7 +30,7 @@ def head_tiles(
     *,
     limit: float,
     own_scale: bool = False,
-    numbering_from: int = 0,
+    numbering: int = 0,
     selected: tuple[int, int] | None = None,
 ) -> go.Figure:
     """A tile for each head: its map at one stage, pooled; layers without the stage are hatched.
@@ -48,12 +48,12 @@ def head_tiles(
         _cells(tiles, limits, own_scale),
         _hatching(tiles),
         *cells.crosses([x for _, x in broken], [y for y, _ in broken], 12.0),
-        _tile_targets(tiles, limits, numbering_from),
+        _tile_targets(tiles, limits, numbering),
         cells.frames(every, theme.FRAME),
     ]
     if selected is not None:
         parts.add_box(tiles.origin(*selected), tiles.shape, color=theme.SELECTED_COLOR, width=3)
-    _add_axes(parts, tiles, numbering_from)
+    _add_axes(parts, tiles, numbering)
     info = thumbnails.stage.value
     pooled = f", largest |x| of {thumbnails.block} x {thumbnails.block} cells" if thumbnails.block > 1 else ""
     return parts.figure(f"All heads · {info.long} ({info.unit}){pooled}")
@@ -111,13 +111,13 @@ def _hatching(tiles: _Tiles) -> go.Scatter:
     return cells.hatched(*np.concatenate(outlines).T)
 
 
-def _tile_targets(tiles: _Tiles, limits: list[float], numbering_from: int) -> go.Scatter:
+def _tile_targets(tiles: _Tiles, limits: list[float], numbering: int) -> go.Scatter:
     places = [(layer, head) for layer in tiles.layers for head in tiles.heads]
     middle = np.array([tiles.center(*place) for place in places], np.float32)
     drawn = zip(tiles.thumbnails.maps(), limits, strict=True)
     facts = {(tile.layer, tile.head): _tile_facts(tile, limit) for tile, limit in drawn}
     texts = [
-        f"{head_name(*place, numbering_from)}<br>{facts.get(place, 'this layer has no such stage')}"
+        f"{head_name(*place, numbering)}<br>{facts.get(place, 'this layer has no such stage')}"
         for place in places
     ]
     data = np.array(places, np.int16)
@@ -133,10 +133,10 @@ def _tile_facts(tile: AttentionMap, limit: float) -> str:
     return f"largest |{unit}| {value}, colours to {limit:g}{broken}"
 
 
-def _add_axes(parts: Parts, tiles: _Tiles, numbering_from: int) -> None:
+def _add_axes(parts: Parts, tiles: _Tiles, numbering: int) -> None:
     bare = {"showline": False, "mirror": False, "ticklen": 2, "fixedrange": True}
-    heads = {tiles.center(tiles.layers[0], head)[1]: f"H{head + numbering_from}" for head in tiles.heads}
-    layers = {tiles.center(layer, 0)[0]: f"L{layer + numbering_from}" for layer in tiles.layers}
+    heads = {tiles.center(tiles.layers[0], head)[1]: f"H{head + numbering}" for head in tiles.heads}
+    layers = {tiles.center(layer, 0)[0]: f"L{layer + numbering}" for layer in tiles.layers}
     parts.layout |= {
         "xaxis": theme.axis(range=(-0.5, tiles.columns - 0.5), **theme.ticks(heads), **bare),
         "yaxis": theme.axis(range=(tiles.rows - 0.5, -0.5), **theme.ticks(layers), **bare),
@@ -157,7 +157,7 @@ def value_map(
     values: Float[np.ndarray, "layer head"],
     *,
     limit: float | None = None,
-    numbering_from: int = 0,
+    numbering: int = 0,
     selected: tuple[int, int] | None = None,
     width: int = 460,
     scale: str | None = None,
@@ -191,7 +191,7 @@ def value_map(
     without = np.argwhere(~np.isfinite(values)).tolist()
     places = np.argwhere(np.ones_like(values, bool)).astype(np.int16)
     texts = [
-        f"{head_name(layer, head, numbering_from)}<br>{_value_line(score, float(values[layer, head]))}"
+        f"{head_name(layer, head, numbering)}<br>{_value_line(score, float(values[layer, head]))}"
         for layer, head in places.tolist()
     ]
     targets = cells.targets(places[:, 1], places[:, 0], 9.0, "%{text}<br>click to open", places)
@@ -203,8 +203,8 @@ def value_map(
     if selected is not None:
         parts.add_box(selected, color=theme.INK, width=3)
     parts.layout |= {
-        "xaxis": theme.listed([f"H{head + numbering_from}" for head in range(n_heads)]),
-        "yaxis": theme.listed([f"L{layer + numbering_from}" for layer in range(n_layers)], down=True),
+        "xaxis": theme.listed([f"H{head + numbering}" for head in range(n_heads)]),
+        "yaxis": theme.listed([f"L{layer + numbering}" for layer in range(n_layers)], down=True),
         "dragmode": False,
         "hoverdistance": round(max(column_px, row_px)),
     }
@@ -242,7 +242,7 @@ def head_scatter(
     scores: HeadScores,
     axes: tuple[str, str, str],
     *,
-    numbering_from: int = 0,
+    numbering: int = 0,
     selected: tuple[int, int] | None = None,
 ) -> go.Figure:
     """A point for each head at the scores `axes` = keys of (x, y, colour); hovers tell all three.
@@ -257,7 +257,7 @@ def head_scatter(
     places = np.argwhere(np.isfinite(values[:2]).all(0))
     points = values[:, places[:, 0], places[:, 1]]
     parts = Parts(SCATTER_SIZE, {"l": 72, "r": 14, "t": 66, "b": 48})
-    names = [head_name(layer, head, numbering_from) for layer, head in places.tolist()]
+    names = [head_name(layer, head, numbering) for layer, head in places.tolist()]
     chosen = (places == np.array(selected or (-1, -1))).all(1)
     parts.traces += _points(points, (x, y, color), places, names, chosen)
     ends = [_ends(values) for values in points[:2]]

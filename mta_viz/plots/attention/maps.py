@@ -57,7 +57,7 @@ def attention_map(
     tokens: Tokens,
     *,
     limit: float,
-    numbering_from: int = 0,
+    numbering: int = 0,
     size: tuple[int, int] = (460, 460),
     before: AttentionMap | None = None,
     selected: Cell | None = None,
@@ -109,8 +109,8 @@ def attention_map(
     parts.layout["hoverdistance"] = max(2, round(cell_px))
     pooled = f" · {block} x {block} blocks" if block > 1 else ""
     made = attention.layer < 0  # by hand: of no head
-    name = "" if made else head_name(attention.layer, attention.head, numbering_from)
-    return parts.figure(f"{name}{look.title(attention, numbering_from)}{pooled}")
+    name = "" if made else head_name(attention.layer, attention.head, numbering)
+    return parts.figure(f"{name}{look.title(attention, numbering)}{pooled}")
 
 
 def _framed(
@@ -228,14 +228,14 @@ def _is_edit(drawn: AttentionMap) -> bool:
     return isinstance(drawn, DifferenceMap) and drawn.before is drawn.stage
 
 
-def _title(drawn: AttentionMap, numbering_from: int) -> str:
+def _title(drawn: AttentionMap, numbering: int) -> str:
     edited = "edited − original"
     return _stage_title(drawn, edited if _is_edit(drawn) else f"after minus before {STEPS[drawn.stage]}")
 
 
-def _short_title(drawn: AttentionMap, numbering_from: int) -> str:
+def _short_title(drawn: AttentionMap, numbering: int) -> str:
     if _is_edit(drawn) or not isinstance(drawn, DifferenceMap):
-        return _title(drawn, numbering_from)
+        return _title(drawn, numbering)
     return _stage_title(drawn, f"{drawn.stage.value.short} − {drawn.before.value.short}")
 
 

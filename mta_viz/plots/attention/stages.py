@@ -133,7 +133,7 @@ def section_bars(
     tokens: Tokens,
     *,
     ends: Mapping[Stage, Ends],
-    numbering_from: int = 0,
+    numbering: int = 0,
     selected: int | None = None,
     spans: Sequence[Span] = (),
 ) -> go.Figure:
@@ -167,7 +167,7 @@ def section_bars(
         else ("query", "key", "queries that see it")
     )
     parts.add_axis_titles(side)
-    where = head_name(section.layer, section.head, numbering_from)
+    where = head_name(section.layer, section.head, numbering)
     name = theme.tick_label(section.position, tokens.pieces[section.position])
     which = "all stages" if len(stages) > 2 else "before and after one step"
     return parts.figure(f"{where} · {other} {name} over the {over}, {which}")

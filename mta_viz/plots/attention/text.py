@@ -297,7 +297,7 @@ def token_text(
     *,
     limit: float,
     distribution: bool = False,
-    numbering_from: int = 0,
+    numbering: int = 0,
     spans: Sequence[Span] = (),
     width: int = TEXT_PX,
 ) -> go.Figure:
@@ -314,7 +314,7 @@ def token_text(
         if section.along == "keys"
         else ("query", "key", "before", "to key", theme.INCOMING_COLOR)
     )
-    where = head_name(section.layer, section.head, numbering_from)
+    where = head_name(section.layer, section.head, numbering)
     name = theme.tick_label(section.position, tokens.pieces[section.position])
     label = info.long if info.unit == "score" else f"{info.long}: weight"
     hovers = (

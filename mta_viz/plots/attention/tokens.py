@@ -187,19 +187,19 @@ def _hover(term: Term, tokens: Tokens) -> str:
 _ROW_PX, _BARS_TOP, _ROOM = 22, 30, 0.3
 
 
-def mixing_bars(mixed: Mixed, *, numbering_from: int = 0, width: int = 556) -> go.Figure:
+def mixing_bars(mixed: Mixed, *, numbering: int = 0, width: int = 556) -> go.Figure:
     """Bars over source heads in their order, weight and value in front, product at the end.
 
     A click's y is the source head, counted from 0. Raised is red, lowered blue, as in the maps.
     """
     terms = sorted(mixed.terms, key=lambda term: term.head)
     heads = [term.head for term in terms]
-    names = [f"H{term.head + numbering_from}{' own' * (term.head == mixed.head)}" for term in terms]
+    names = [f"H{term.head + numbering}{' own' * (term.head == mixed.head)}" for term in terms]
     factors = [f"{_number(term.weight)} × {_number(term.source)}" for term in terms]
     texts = [_number(term.product) for term in terms]
     labels = [f"{name}  {factor}" for name, factor in zip(names, factors, strict=True)]
     hovers = [
-        f"source head {head + numbering_from}<br>{factor} = {text}"
+        f"source head {head + numbering}<br>{factor} = {text}"
         for head, factor, text in zip(heads, factors, texts, strict=True)
     ]
     size = (width, _ROW_PX * len(terms) + _BARS_TOP + _BOTTOM)
@@ -274,22 +274,18 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
 _LENS_LEFT, _LENS_TOP, _LENS_BOTTOM = 60, 36, 62
 
 
-def depth_names(lens: LogitLens, numbering_from: int = 0) -> list[str]:
+def depth_names(lens: LogitLens, numbering: int = 0) -> list[str]:
     """`embed`, then the layer after which the stream is read."""
-    return ["embed", *(f"L{layer + numbering_from}" for layer in range(len(lens.top) - 1))]
+    return ["embed", *(f"L{layer + numbering}" for layer in range(len(lens.top) - 1))]
 
 
-def lens_lines(
-    lens: LogitLens,
-    *,
-    numbering_from: int = 0,
-) -> go.Figure:
+def lens_lines(lens: LogitLens, *, numbering: int = 0) -> go.Figure:
     """One line for each chosen token's probability over the depths; the last point is the model's own."""
     names = [theme.escape(theme.cut(piece, 16)) for piece in lens.pieces]
     right = round(theme.text_px(names)) + 60
     parts = Parts((LENS_PX, 300), {"l": _LENS_LEFT, "r": right, "t": _LENS_TOP, "b": _LENS_BOTTOM})
     parts.traces += [_line(lens, column, name) for column, name in enumerate(names)]
-    depths = depth_names(lens, numbering_from)
+    depths = depth_names(lens, numbering)
     parts.layout |= {
         "xaxis": theme.listed(depths, tickangle=-90) | {"range": (-0.3, len(depths) - 0.7)},
         "yaxis": theme.axis(range=(-0.03, 1.03), tickvals=[0, 0.5, 1]),
@@ -319,11 +315,7 @@ def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
     )
 
 
-def lens_tokens(
-    lens: LogitLens,
-    *,
-    numbering_from: int = 0,
-) -> go.Figure:
+def lens_tokens(lens: LogitLens, *, numbering: int = 0) -> go.Figure:
     """The most probable tokens of every depth: a row for each depth, the probability as colour."""
     z = np.array([[token.probability for token in row] for row in lens.top], np.float32)
     hovers = [
@@ -348,7 +340,7 @@ def lens_tokens(
     parts.traces.append(colored)
     parts.layout |= {
         "xaxis": theme.axis(**theme.ticks({rank: str(rank + 1) for rank in range(z.shape[1])})),
-        "yaxis": theme.listed(depth_names(lens, numbering_from), down=True),
+        "yaxis": theme.listed(depth_names(lens, numbering), down=True),
     }
     return parts.figure(
         f"Most probable next tokens after position {lens.position}, by layer", "rank", "stream after layer"
@@ -364,7 +356,7 @@ def gate_map(
     *,
     layer: int,
     selected: tuple[int, int] | None = None,
-    numbering_from: int = 0,
+    numbering: int = 0,
 ) -> go.Figure:
     """Heads down, positions across, colour the gate from 0 to 1.
 
@@ -373,7 +365,7 @@ def gate_map(
     n_heads, n_tokens = gate.shape
     margin = {"l": _GATE_LEFT, "r": _GATE_RIGHT, "t": _GATE_TOP, "b": _GATE_BOTTOM}
     parts = Parts((LENS_PX, _GATE_ROW_PX * n_heads + _GATE_TOP + _GATE_BOTTOM), margin)
-    heads = [f"H{head + numbering_from}" for head in range(n_heads)]
+    heads = [f"H{head + numbering}" for head in range(n_heads)]
     names = [theme.hover_label(position, piece) for position, piece in enumerate(tokens.pieces)]
     colored = cells.grid(
         gate.astype(np.float32),
@@ -394,4 +386,4 @@ def gate_map(
     }
     if selected is not None:
         parts.add_box(selected, color=theme.INK, width=2)
-    return parts.figure(f"L{layer + numbering_from} · gate (share that passes)", "position", "head")
+    return parts.figure(f"L{layer + numbering} · gate (share that passes)", "position", "head")

@@ -248,17 +248,13 @@ def neighbour_tiles(
     taps: Float[np.ndarray, "kernel c_q c_k"], offsets: Offsets, headings: Sequence[str]
 ) -> go.Figure:
     """A few kernels side by side, each on its own scale."""
-    look: dict[str, Any] = {"width": WIDTH, "numbering_from": 0, "headings": headings}
+    look: dict[str, Any] = {"width": WIDTH, "numbering": 0, "headings": headings}
     tiles = mosaic.Mosaic(taps, offsets, own_scale=True, **look)
     return tiles.figure("Nearest kernels by cosine, own taps left out")
 
 
 def mixing_row(
-    weights: Float[np.ndarray, " source"],
-    labels: Sequence[str],
-    own: int,
-    *,
-    unit: str = "weight",
+    weights: Float[np.ndarray, " source"], labels: Sequence[str], own: int, *, unit: str = "weight"
 ) -> go.Figure:
     """What a target head takes from each source head of its group; the own head's bar is framed."""
     size = (WIDTH, _BAR_PX * len(weights) + 74)
@@ -279,8 +275,5 @@ def mixing_row(
     low, high = min(finite.min(), 0.0), max(finite.max(), 0.0)
     room = 0.45 * ((high - low) or 1.0)
     ends = (low - 1.6 * room * (low < 0), high + room)
-    parts.layout |= {
-        "xaxis": theme.axis(range=ends, **theme.ZERO),
-        "yaxis": theme.listed(labels, down=True),
-    }
+    parts.layout |= {"xaxis": theme.axis(range=ends, **theme.ZERO), "yaxis": theme.listed(labels, down=True)}
     return parts.figure("What this head takes from each head", unit)

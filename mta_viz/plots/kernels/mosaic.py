@@ -85,13 +85,13 @@ class Mosaic:
         *,
         own_scale: bool,
         width: int,
-        numbering_from: int,
+        numbering: int,
         limit: float | None = None,
         headings: Sequence[str] = (),
         room: Room = SCREEN,
     ) -> None:
         self.taps, self.offsets, self.own_scale = taps, offsets, own_scale
-        self.numbering_from, self.width, self.headings, self.room = numbering_from, width, headings, room
+        self.numbering, self.width, self.headings, self.room = numbering, width, headings, room
         self.n_heads, self.c_q, self.c_k = taps.shape
         self.limits = [limit or tap_limit(taps, offsets.own)] * self.n_heads
         if own_scale:
@@ -180,7 +180,7 @@ class Mosaic:
         if self.headings:
             return self.headings[head]
         taps = self.taps[head]
-        name = f"<b>H{head + self.numbering_from}</b>"
+        name = f"<b>H{head + self.numbering}</b>"
         if n_bad := int((~np.isfinite(taps)).sum()):
             return f"{name} NaN in {n_bad} tap{'s' * (n_bad > 1)}"
         if not taps.any():
@@ -230,7 +230,7 @@ def kernel_grid(
     *,
     scale: Scale = "shared",
     layer: int,
-    numbering_from: int = 0,
+    numbering: int = 0,
     limit: float | None = None,
 ) -> go.Figure:
     """All heads' kernels of one place, one tile a head, axes in offsets; own taps are framed.
@@ -239,20 +239,14 @@ def kernel_grid(
     each head (`own`, printed over the tile), or is the `limit` given.
     """
     taps, offsets = kernels.taps(where)
-    look: dict[str, Any] = {"width": GRID_PX, "numbering_from": numbering_from, "limit": limit}
+    look: dict[str, Any] = {"width": GRID_PX, "numbering": numbering, "limit": limit}
     mosaic = Mosaic(taps.numpy(), offsets, own_scale=scale == "own", **look)
     size = f"{mosaic.c_q} x {mosaic.c_k}"
-    return mosaic.figure(f"L{layer + numbering_from} key-query kernels {WHERE[where]} ({size})")
+    return mosaic.figure(f"L{layer + numbering} key-query kernels {WHERE[where]} ({size})")
 
 
 def training_curves(
-    curves: KernelCurves,
-    score: str,
-    *,
-    head: int,
-    snapshot: int,
-    title: str,
-    numbering_from: int = 0,
+    curves: KernelCurves, score: str, *, head: int, snapshot: int, title: str, numbering: int = 0
 ) -> go.Figure:
     """`score` of every head over the snapshots, evenly spaced; the dotted line is at `snapshot`.
 
@@ -267,7 +261,7 @@ def training_curves(
     # A target for every point of every line: streamlit tells of clicks on markers only.
     points = np.argwhere(np.isfinite(values))
     text = [
-        f"H{line + numbering_from} · step {curves.steps[at]:,}<br>{values[line, at]:+.3g}<br>click to choose"
+        f"H{line + numbering} · step {curves.steps[at]:,}<br>{values[line, at]:+.3g}<br>click to choose"
         for line, at in points.tolist()
     ]
     targets = cells.targets(points[:, 1], values[tuple(points.T)], 9.0, "%{text}", points)

@@ -70,47 +70,44 @@ def width_px(width: Width) -> int:
     return round(WIDTH_MM[width] * theme.PX_PER_MM)
 
 
-def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering_from: int = 0) -> go.Figure:
+def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering: int = 0) -> go.Figure:
     """The kernels of one layer, a panel a head, on one colour scale."""
     headings = [
-        head_name(picture.layer, head, numbering_from) + _broken(taps)
-        for head, taps in enumerate(picture.taps)
+        head_name(picture.layer, head, numbering) + _broken(taps) for head, taps in enumerate(picture.taps)
     ]
-    look: dict[str, Any] = {"numbering_from": numbering_from, "headings": headings, "room": _PRINT}
+    look: dict[str, Any] = {"numbering": numbering, "headings": headings, "room": _PRINT}
     mosaic = Mosaic(picture.taps, picture.offsets, own_scale=False, width=width_px(width), **look)
     return _for_print(mosaic.figure(""))
 
 
-def kernel_map_figure(
-    result: KernelBesideMap, *, width: Width = "page", numbering_from: int = 0
-) -> go.Figure:
+def kernel_map_figure(result: KernelBesideMap, *, width: Width = "page", numbering: int = 0) -> go.Figure:
     """The kernel, and beside it (under it in one column) its map over the chosen queries and keys."""
     wide = width_px(width)
     kernel, attention, size = _placed(result, wide, stacked=width == "column")
     parts = Parts(size, {"l": 0, "r": 0, "t": 0, "b": 0})
     _add_kernel(parts, result, kernel)
     _add_map(parts, result, attention)
-    head = head_name(result.kernel.layer, result.kernel.head, numbering_from)
+    head = head_name(result.kernel.layer, result.kernel.head, numbering)
     stage = result.attention.stage.value
     _add_text(parts, f"<b>{head}</b> kernel", kernel.left, kernel.top - _BAR_TOP)
     _add_text(parts, f"<b>{head}</b> {stage.long} ({stage.unit})", attention.left, attention.top - _BAR_TOP)
     return _for_print(parts.figure())
 
 
-def mixing_figure(stack: MixingOverLayers, *, width: Width = "page", numbering_from: int = 0) -> go.Figure:
+def mixing_figure(stack: MixingOverLayers, *, width: Width = "page", numbering: int = 0) -> go.Figure:
     """The head-mixing matrices, a panel a layer, or a row of panels where heads are mixed in groups."""
     n_groups, size = stack.matrices.shape[1], stack.matrices.shape[2]
     rows = [
-        [matrix_tile(f"L{layer + numbering_from}", matrix) for matrix in groups]
+        [matrix_tile(f"L{layer + numbering}", matrix) for matrix in groups]
         for layer, groups in zip(stack.layers, stack.matrices, strict=True)
     ]
     if n_groups == 1:
         sheet = Sheet.reading({"": [row[0] for row in rows]}, width=width_px(width))
     else:
-        names = [_heads(group * size + numbering_from, size) for group in range(n_groups)]
+        names = [_heads(group * size + numbering, size) for group in range(n_groups)]
         layers = [row[0].name for row in rows]
         sheet = Sheet(rows, layers, names, width=width_px(width), cell_range=_MIX_CELL_PX)
-    heads = _heads(numbering_from, size) if n_groups == 1 else "of the group"
+    heads = _heads(numbering, size) if n_groups == 1 else "of the group"
     figure = gallery(sheet, Look(hide_own=False), common_limit(sheet.tiles))
     figure.update_layout(
         height=figure.layout.height + _MIX_WORDS_PX, margin_b=figure.layout.margin.b + _MIX_WORDS_PX
@@ -122,9 +119,7 @@ def mixing_figure(stack: MixingOverLayers, *, width: Width = "page", numbering_f
     return _for_print(figure)
 
 
-def bars_figure(
-    result: MixingByLayer, what: Bars, *, width: Width = "page", numbering_from: int = 0
-) -> go.Figure:
+def bars_figure(result: MixingByLayer, what: Bars, *, width: Width = "page", numbering: int = 0) -> go.Figure:
     """A bar a layer, a plot for each place that mixes heads; layers with key-query kernels stand out."""
     wide, stacked = width_px(width), width == "column"
     across, down = (1, len(result.places)) if stacked else (len(result.places), 1)
@@ -134,10 +129,10 @@ def bars_figure(
         row, column = (place, 0) if stacked else (0, place)
         box = _Box(50 + column * wide / across, 42.0 + row * (high + 62), plot, float(high))
         suffix = str(place + 1) if place else ""
-        _add_bars(parts, result, means, what, suffix, numbering_from)
+        _add_bars(parts, result, means, what, suffix, numbering)
         n_layers = len(result.key_query)
         shown = theme.tick_positions(0, n_layers, round(plot / 2))
-        names = theme.ticks({layer: f"L{layer + numbering_from}" for layer in shown})
+        names = theme.ticks({layer: f"L{layer + numbering}" for layer in shown})
         box.add_to(
             parts, suffix, {"range": (-0.6, n_layers - 0.4)} | names, {"rangemode": "tozero", "nticks": 6}
         )
@@ -239,7 +234,7 @@ def bar_values(means: MixingMeans, what: Bars) -> np.ndarray:
 
 
 def _add_bars(
-    parts: Parts, result: MixingByLayer, means: MixingMeans, what: Bars, suffix: str, numbering_from: int
+    parts: Parts, result: MixingByLayer, means: MixingMeans, what: Bars, suffix: str, numbering: int
 ) -> None:
     values, on = bar_values(means, what), {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
     kinds = ((True, WITH_KERNELS, "layer with key-query kernels"), (False, WITHOUT_KERNELS, "without"))
@@ -247,7 +242,7 @@ def _add_bars(
         layers = [layer for layer, there in enumerate(result.key_query) if there is has]
         if layers:
             marker = {"color": color, "line": {"color": theme.INK, "width": 0.75}}
-            hover = [f"L{layer + numbering_from}: {values[layer]:.4g}" for layer in layers]
+            hover = [f"L{layer + numbering}: {values[layer]:.4g}" for layer in layers]
             look = {"name": name, "showlegend": not suffix, "marker": marker, **theme.hover(hover)}
             parts.traces.append(go.Bar(x=layers, y=values[layers], **look, **on))
     bad = np.flatnonzero(~np.isfinite(values)).tolist()
@@ -255,13 +250,7 @@ def _add_bars(
     parts.traces += cells.crosses(bad, [0] * len(bad), 8, **shown, **on)
 
 
-def head_mixing(
-    kernels: LayerKernelSet,
-    where: MixingPlace,
-    layer: int,
-    *,
-    numbering_from: int = 0,
-) -> go.Figure:
+def head_mixing(kernels: LayerKernelSet, where: MixingPlace, layer: int, *, numbering: int = 0) -> go.Figure:
     """The mixing matrix: rows are target heads, columns source heads; groups are blocks.
 
     The colour limit comes from the weights on other heads; own weights (framed) may lie beyond.
@@ -270,11 +259,11 @@ def head_mixing(
     weights, n_groups = full_matrix(mixing.numpy()), mixing.shape[0]
     parts = Parts(MATRIX_SIZE, {"l": _MATRIX_LEFT, "r": _MATRIX_RIGHT, "t": _MATRIX_TOP, "b": _MATRIX_BOTTOM})
     cell_px = (MATRIX_SIZE[0] - _MATRIX_LEFT - _MATRIX_RIGHT) / len(weights)
-    parts.traces.append(_weights(weights, numbering_from, numbers=cell_px >= _NUMBER_PX))
+    parts.traces.append(_weights(weights, numbering, numbers=cell_px >= _NUMBER_PX))
     _add_groups(parts, weights, n_groups)
-    names = [f"H{head + numbering_from}" for head in range(len(weights))]
+    names = [f"H{head + numbering}" for head in range(len(weights))]
     parts.layout |= {"xaxis": theme.listed(names), "yaxis": theme.listed(names, down=True)}
-    title = f"L{layer + numbering_from} head mixing {WHERE[where]}"
+    title = f"L{layer + numbering} head mixing {WHERE[where]}"
     return parts.figure(title, "source head", "target head (what it receives)")
 
 
@@ -285,7 +274,7 @@ def full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.nd
     return block_diag(*mixing).astype(np.float32)
 
 
-def _weights(weights: Float[np.ndarray, "head head"], numbering_from: int, *, numbers: bool) -> go.Heatmap:
+def _weights(weights: Float[np.ndarray, "head head"], numbering: int, *, numbers: bool) -> go.Heatmap:
     finite = np.where(np.isfinite(weights), weights, 0.0)
     limit = scale_limit([(finite, finite * (1 - np.eye(len(weights))))])
     hovers = [
@@ -293,9 +282,9 @@ def _weights(weights: Float[np.ndarray, "head head"], numbering_from: int, *, nu
             f"target head {target} keeps {own:+.4g} x itself"
             if target == source
             else f"target head {target} takes {weight:+.4g} x source head {source}<br>own weight {own:+.4g}"
-            for source, weight in enumerate(row.tolist(), numbering_from)
+            for source, weight in enumerate(row.tolist(), numbering)
         ]
-        for target, (row, own) in enumerate(zip(weights, weights.diagonal(), strict=True), numbering_from)
+        for target, (row, own) in enumerate(zip(weights, weights.diagonal(), strict=True), numbering)
     ]
     return cells.grid(
         weights,

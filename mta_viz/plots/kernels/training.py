@@ -19,7 +19,7 @@ _ROW_PX, _COLUMN_PX, _LEFT, _TOP, _BOTTOM = 21, 136, 210, 100, 34
 _STEP_PX = 900
 
 
-def recurring_grid(recurring: Recurring, *, numbering_from: int = 0) -> go.Figure:
+def recurring_grid(recurring: Recurring, *, numbering: int = 0) -> go.Figure:
     """A column a training: which kernel each named one is matched with, and whether the name is the same.
 
     Clicks: the event's customdata is (layer, head).
@@ -38,8 +38,8 @@ def recurring_grid(recurring: Recurring, *, numbering_from: int = 0) -> go.Figur
     heads = [f"{theme.escape(name)}<br>{count}" for name, count in zip(names, counts, strict=True)]
     size = (_LEFT + _COLUMN_PX * len(trainings) + 14, _ROW_PX * max(len(named), 2) + _TOP + _BOTTOM)
     parts = Parts(size, {"l": _LEFT, "r": 14, "t": _TOP, "b": _BOTTOM})
-    parts.traces += [_filled(same, texts), _rows_to_click(named, trainings, numbering_from)]
-    labels = [f"{match.kernel.name(numbering_from)}  {match.shape}" for match in named]
+    parts.traces += [_filled(same, texts), _rows_to_click(named, trainings, numbering)]
+    labels = [f"{match.kernel.name(numbering)}  {match.shape}" for match in named]
     parts.layout |= {
         "xaxis": theme.listed(heads, side="top"),
         "yaxis": theme.listed(labels, down=True),
@@ -67,23 +67,23 @@ def _filled(same: np.ndarray, texts: Sequence[Sequence[str]] | None = None) -> g
     )
 
 
-def _rows_to_click(named: Sequence[Match], trainings: Sequence[Training], numbering_from: int) -> go.Scatter:
+def _rows_to_click(named: Sequence[Match], trainings: Sequence[Training], numbering: int) -> go.Scatter:
     """Targets over the cells, with both kernels in the hover."""
     x, y, texts, data = [], [], [], []
     by_kernel = [{match.kernel: match for match in training.recurrence.matches} for training in trainings]
     for row, first in enumerate(named):
         for column, matches in enumerate(by_kernel):
             match = matches[first.kernel]
-            other = f"{match.other.name(numbering_from)}: {match.other_shape}, cosine {match.cosine:+.3f}"
+            other = f"{match.other.name(numbering)}: {match.other_shape}, cosine {match.cosine:+.3f}"
             x.append(column)
             y.append(row)
-            texts.append(f"{match.kernel.name(numbering_from)}: {match.shape}<br>there {other}")
+            texts.append(f"{match.kernel.name(numbering)}: {match.shape}<br>there {other}")
             data.append((match.kernel.layer, match.kernel.head))
     made = cells.targets(np.array(x), np.array(y), 12.0, "%{text}", np.array(data, np.int16).reshape(-1, 2))
     return made.update(text=texts)
 
 
-def lasting_rows(rows: Sequence[Lasting], steps: Sequence[int], *, numbering_from: int = 0) -> go.Figure:
+def lasting_rows(rows: Sequence[Lasting], steps: Sequence[int], *, numbering: int = 0) -> go.Figure:
     """A column a snapshot, filled where the kernel had the name that it has at the end.
 
     Clicks: the event's customdata is (layer, head).
@@ -93,7 +93,7 @@ def lasting_rows(rows: Sequence[Lasting], steps: Sequence[int], *, numbering_fro
     parts = Parts(size, {"l": _LEFT, "r": 14, "t": 44, "b": 44})
     data = np.array([(row.kernel.layer, row.kernel.head) for row in rows], np.int16)
     y, x = np.indices(borne.shape).reshape(2, -1)
-    names = [f"{row.kernel.name(numbering_from)}  {row.shape}" for row in rows]
+    names = [f"{row.kernel.name(numbering)}  {row.shape}" for row in rows]
     hover = [
         f"{names[row]}<br>step {steps[column]:,}: "
         f"{'this name' if borne[row, column] else 'another name, or none'}"

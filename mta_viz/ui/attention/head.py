@@ -213,7 +213,7 @@ def draw_why(head: Head) -> None:
 def _picture(head: Head, why: Convolved | Mixed) -> Figure:
     if isinstance(why, Convolved):
         return convolution_window(why, head.tokens, width=WHY_PX)
-    return mixing_bars(why, numbering_from=head.page.numbering, width=WHY_PX)
+    return mixing_bars(why, numbering=head.page.numbering, width=WHY_PX)
 
 
 def _draw_terms(head: Head, why: Decomposition, name: str) -> None:

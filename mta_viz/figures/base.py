@@ -145,7 +145,6 @@ class Measured(NamedFigure[R]):
         raise NotImplementedError(type(self).__name__)
 
     def result(self, source: Source) -> R:
-        """Measured once for all figures of it."""
         remember = source.remember_weights if self.of_weights else source.remember
         return remember(lambda: self.measure(source), *self.key)
 

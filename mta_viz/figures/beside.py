@@ -57,11 +57,9 @@ class ScaledMap(NamedFigure[MapOnScale]):
     """A figure that is one map."""
 
     def table(self, source: Source, result: MapOnScale) -> Table:
-        """One row a cell, of a pooled map a block."""
         return result.map.table(result.tokens)
 
     def caption(self, source: Source, result: MapOnScale) -> str:
-        """What the cells are, and the scale."""
         return result.words
 
 
@@ -160,7 +158,6 @@ class EditedMaps(MapBeside):
         return self.kept(source, lambda: self.less(*runs, self.place, stage))
 
     def cropped(self, queries: Range | None, keys: Range | None) -> "EditedMaps":
-        """The exact map of some tokens."""
         return replace(self, queries=queries or self.queries, keys=keys or self.keys)
 
 

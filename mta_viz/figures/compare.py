@@ -71,7 +71,6 @@ class OfComparison(Measured[Comparison]):
         return source.remember(lambda: pair_runs(a, b, **how), "paired", self.span, self.pair_by)
 
     def measure(self, source: Source) -> Comparison:
-        """The two runs' comparison."""
         a, b, paired = source.trace, source.other.trace, self.paired(source)
         return compare_runs(a, b, answer=self.answer, paired=paired, progress=source.progress)
 
@@ -81,11 +80,9 @@ class ComparedAnswers(OfComparison):
     """The answers' log-probabilities and the likeliest next tokens in both runs, as a table."""
 
     def table(self, source: Source, result: Comparison) -> Table:
-        """Answers, then next tokens."""
         return result.answers_table()
 
     def caption(self, source: Source, result: Comparison) -> str:
-        """Which tokens are listed."""
         if result.same_ids:
             return "The likeliest next tokens: A's five, then those of B's five that are not among them."
         return "The likeliest next tokens: A's five, then B's five. The models write with other tokenizers."
@@ -102,7 +99,6 @@ class OfShares(OfComparison):
         return result.needle
 
     def table(self, source: Source, result: Comparison) -> Table:
-        """Every head, its partner, and both shares."""
         return result.shares_table()
 
 
@@ -111,12 +107,10 @@ class ComparedShares(OfShares):
     """Each layer's largest share of the final weights on the span, a line for A and one for B."""
 
     def draw(self, source: Source, result: Comparison) -> Figure:
-        """Two lines."""
         needle, names = self.needle(result), side_names(source)
         return share_lines(needle.a, needle.b, names, numbering=source.numbering)
 
     def caption(self, source: Source, result: Comparison) -> str:
-        """Which line is whose."""
         a, b = side_names(source)
         return (
             f"Each layer's head that gives it most: A ({a}) solid, B ({b}) dashed. The CSV has every head, "
@@ -132,7 +126,6 @@ class ComparedShareMap(OfShares):
     selected: beside.Head | None = None
 
     def draw(self, source: Source, result: Comparison) -> Figure:
-        """Layers down, heads across."""
         needle, framed = self.needle(result), self.selected
         look: dict[str, Any] = {"numbering": source.numbering, "width": beside.MAP_PX}
         if self.side == "difference":
@@ -146,7 +139,6 @@ class ComparedShareMap(OfShares):
         return value_map(score, getattr(needle, self.side), limit=limit, selected=framed, **look)
 
     def caption(self, source: Source, result: Comparison) -> str:
-        """What is measured."""
         names = [span.words for span in self.needle(result).spans]
         what = names[0] if names[0] == names[1] else f"{names[0]} in A, {names[1]} in B"
         return (
@@ -162,7 +154,6 @@ class OfKernels(OfComparison):
     where: str
 
     def table(self, source: Source, result: Comparison) -> Table:
-        """Every kernel of A beside its partner's."""
         return result.kernels_table()
 
 
@@ -184,7 +175,6 @@ class ComparedKernels(OfKernels):
         return value_map(score, values, numbering=numbering, selected=framed, width=DISTANCES_PX)
 
     def caption(self, source: Source, result: Comparison) -> str:
-        """Where the kernels act."""
         return f"{WHERE[self.where].capitalize()}."
 
 
@@ -205,7 +195,6 @@ class ComparedKernel(OfKernels):
         return row
 
     def draw(self, source: Source, result: Comparison) -> Figure:
-        """Three kernels side by side."""
         row = self.row(result)
         first, second = (self.layer, self.head), (row.layer_b, row.head_b)
         a, b, offsets = pair_taps(source.model, source.other.model, first, second, self.where)
@@ -217,7 +206,6 @@ class ComparedKernel(OfKernels):
         return kernel_trio(a, b, offsets, headings, f"Kernels {WHERE[self.where]}")
 
     def caption(self, source: Source, result: Comparison) -> str:
-        """How far apart they are."""
         row = self.row(result)
         return (
             f"Distance {row.distance:.3g}; from the identity A {row.off_a:.3g}, B {row.off_b:.3g}. One scale "

@@ -91,7 +91,7 @@ def test_hover_says_what_a_tap_reads() -> None:
     hover = heat(kernel_grid(kernels(two_heads()), "pre", layer=0)).hovertext
     texts = [text for row in hover for text in row if text]
     assert len(texts) == 12
-    assert "tap +0.25<br>reads the query itself and the key 1 before<br>5% of this kernel's energy" in texts
+    assert "tap +0.25<br>reads the query itself and the key 1 before<br>5% of the energy drawn" in texts
     assert any("reads the query 1 before and the key 1 after" in text for text in texts)
 
 

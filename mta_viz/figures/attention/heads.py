@@ -66,19 +66,15 @@ class ScoreMap(OfScores):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The one score."""
         return (self.score,)
 
     def draw(self, source: Source, result: HeadScores) -> Figure:
-        """The map, with numbers where they fit."""
         return score_map(result, self.score, numbering=source.numbering, selected=self.selected, width=MAP_PX)
 
     def caption(self, source: Source, result: HeadScores) -> str:
-        """What the score is."""
         return f"{definition(result, self.score)} Hatched: this head has no such value."
 
     def file_parts(self) -> tuple[object, ...]:
-        """The score."""
         return "heads", self.score
 
 
@@ -92,23 +88,19 @@ class HeadScatter(OfScores):
 
     @property
     def keys(self) -> tuple[str, str, str]:
-        """The three scores."""
         return self.across, self.up, self.colour
 
     def draw(self, source: Source, result: HeadScores) -> Figure:
-        """The points."""
         numbering = source.numbering
         return head_scatter(result, self.keys, numbering=numbering, selected=self.selected)
 
     def caption(self, source: Source, result: HeadScores) -> str:
-        """What is not drawn."""
         without = n_without(result, self.keys)
         return "A point is a head." + f" {without} heads have no such value and are not drawn." * bool(
             without
         )
 
     def file_parts(self) -> tuple[object, ...]:
-        """The three scores."""
         return "heads", "scatter", *self.keys
 
 
@@ -159,7 +151,6 @@ class HeadTiles(NamedFigure[Thumbnails]):
         return shared_limit(result.maps(), self.first_token)
 
     def draw(self, source: Source, result: Thumbnails) -> Figure:
-        """The tiles."""
         return head_tiles(
             result,
             limit=self._limit(result),
@@ -169,7 +160,6 @@ class HeadTiles(NamedFigure[Thumbnails]):
         )
 
     def caption(self, source: Source, result: Thumbnails) -> str:
-        """Which heads, and the scale."""
         which = "all layers" if self.layer is None else f"L{self.layer + source.numbering}"
         one_scale = f"all on one scale, limit {self._limit(result):g}"
         return (
@@ -178,5 +168,4 @@ class HeadTiles(NamedFigure[Thumbnails]):
         )
 
     def file_parts(self) -> tuple[object, ...]:
-        """The stage, and the layer where it is one."""
         return "heads", *([] if self.layer is None else [f"L{self.layer}"]), self.stage

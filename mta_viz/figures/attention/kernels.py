@@ -35,7 +35,6 @@ class KernelOperator(NamedFigure[Operator]):
         return source.of_run(operator, KernelId(self.layer, self.head, self.where))
 
     def draw(self, source: Source, result: Operator) -> Figure:
-        """The weights, as taps are drawn."""
         return kernel_picture(result.weights, result.offsets, title="Shape on this prompt")
 
     def caption(self, source: Source, result: Operator) -> str:
@@ -74,7 +73,6 @@ class TapGainMap(NamedFigure[TapGains]):
         )
 
     def draw(self, source: Source, result: TapGains) -> Figure:
-        """The gains, as taps are drawn."""
         title = f"What each tap adds to tokens {self.keys[0]} to {self.keys[1] - 1}"
         return kernel_picture(result.taps, result.offsets, title=title)
 

@@ -47,7 +47,6 @@ class OfHead(NamedFigure[R]):
         return self.layer, self.head
 
     def table(self, source: Source, result: Any) -> Table:
-        """The result's rows."""
         return result.table(source.trace.tokens)
 
 
@@ -157,13 +156,11 @@ class OfMap(OfHead[MapParts]):
         return f" Queries {top} to {bottom - 1}, keys {left} to {right - 1}."
 
     def file_parts(self) -> tuple[object, ...]:
-        """Head, stage and part."""
         sides = (("q", self.queries), ("k", self.keys))
         part = [f"{letter}{side[0]}-{side[1] - 1}" for letter, side in sides if side is not None]
         return f"L{self.layer}", f"H{self.head}", self.stage, *part
 
     def cropped(self, queries: Range | None, keys: Range | None) -> "OfMap":
-        """The exact map of some tokens."""
         return replace(self, queries=queries or self.queries, keys=keys or self.keys, query=None, key=None)
 
 
@@ -207,7 +204,6 @@ class HeadMap(OfMap):
         )
 
     def draw(self, source: Source, result: MapParts) -> Figure:
-        """The map with its tokens."""
         whole = self.part(source) is None
         outlined = tuple(slice(*side) for side in self.outlined) if self.outlined and whole else None
         looks = self.looks(source, result) | {"before": result.before, "part": outlined}
@@ -227,7 +223,6 @@ class HeadMap(OfMap):
         return " ".join([words, *_warnings(shown)]) + self.part_words(source)
 
     def file_parts(self) -> tuple[object, ...]:
-        """Head, stage and part."""
         return (*super().file_parts(), *["overview"] * (self.outlined is not None and self.queries is None))
 
 
@@ -260,7 +255,6 @@ class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
     scale: Scale = "all stages"
 
     def result(self, source: Source) -> Mapping[Stage, analysis.AttentionMap]:
-        """The whole maps."""
         stage_of(source, self.layer, self.stage)
         return maps_of(source, *self.place)
 
@@ -271,16 +265,13 @@ class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
         )
 
     def draw(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Figure:
-        """Small multiples."""
         stage = Stage.from_key(self.stage)
         return stage_strip(result, self._limits(source, result), stage)
 
     def table(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Table:
-        """The rows of all stages."""
         return analysis.stages_table(result, source.trace.tokens)
 
     def caption(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> str:
-        """The limits."""
         head, limits = head_name(*self.place, source.numbering), self._limits(source, result)
         if self.scale == "this map":
             return f"All stages of {head}, each on its own colour limits, which stand over it."
@@ -315,7 +306,6 @@ class StepChange(OfMap):
         return MapParts(shown, analysis.shared_limit([wholes[stage]], self.first_token), change=change)
 
     def draw(self, source: Source, result: MapParts) -> Figure:
-        """The map of the difference."""
         return difference_map(result.shown, **self.looks(source, result))
 
     def caption(self, source: Source, result: MapParts) -> str:
@@ -327,7 +317,6 @@ class StepChange(OfMap):
         return f"{words} Changed: {change.size:.2f} of the norm; {largest}.{self.part_words(source)}"
 
     def file_parts(self) -> tuple[object, ...]:
-        """Head, stage and part."""
         return (*super().file_parts(), "difference")
 
 

@@ -42,11 +42,9 @@ class TopCells(OfHead[tuple[cells.TopCell, ...]]):
         return cells.top_cells(*of, by=self.by, first_token=self.first_token)
 
     def table(self, source: Source, result: tuple[cells.TopCell, ...]) -> Table:
-        """One row a cell."""
         return cells.cells_table(result, source.trace.tokens)
 
     def caption(self, source: Source, result: tuple[cells.TopCell, ...]) -> str:
-        """What is largest."""
         stage = stage_of(source, self.layer, self.stage)
         before = cells.stage_before(source.trace, self.layer, stage)
         largest = self.by if self.by == "contribution" else f"|{self.by}|"
@@ -83,7 +81,6 @@ class OfSection(OfHead[cells.CrossSection]):
         )
 
     def caption(self, source: Source, result: cells.CrossSection) -> str:
-        """The scales."""
         outlined = " Outlined: the named spans." if self.spans else ""
         scale = "Stages of a unit share one scale" if self.shared else "Each stage has its own scale"
         return f"Red above 0, blue below. {scale}.{outlined}"
@@ -141,7 +138,6 @@ class AttentionText(OfHead[cells.CrossSection]):
         return stage, limit, is_distribution(stage, source.model.config.kernels(self.layer))
 
     def draw(self, source: Source, result: cells.CrossSection) -> Figure:
-        """The text."""
         stage, limit, distribution = self._scale(source, result)
         return token_text(
             source.trace.tokens,
@@ -154,7 +150,6 @@ class AttentionText(OfHead[cells.CrossSection]):
         )
 
     def caption(self, source: Source, result: cells.CrossSection) -> str:
-        """The scale, and what the marks mean."""
         stage, limit, distribution = self._scale(source, result)
         ends = f"0 to {limit:g}" if distribution else f"±{limit:g}"
         outlined = " Outlined: the named spans." if self.spans else ""
@@ -176,11 +171,9 @@ class NextToken(NamedFigure[cells.Predictions]):
         return cells.top_tokens(source.trace, self.position, self.count)
 
     def draw(self, source: Source, result: cells.Predictions) -> Figure:
-        """Bars."""
         return pictures.next_tokens(result)
 
     def caption(self, source: Source, result: cells.Predictions) -> str:
-        """After which token."""
         return f"Next token after {source.trace.tokens.named(self.position)}."
 
 
@@ -203,7 +196,6 @@ class Lens(NamedFigure[cells.LogitLens]):
         return source.of_run(cells.lens_over_layers, self.position)
 
     def draw(self, source: Source, result: cells.LogitLens) -> Figure:
-        """A row a layer, or a line a token."""
         make = pictures.lens_tokens if self.shown == "tokens" else pictures.lens_lines
         return make(result, numbering=source.numbering)
 
@@ -231,14 +223,12 @@ class Gate(NamedFigure["Float[Tensor, 'head position']"]):
         return gate.float().mean(-1).T.cpu()
 
     def draw(self, source: Source, result: Float[Tensor, "head position"]) -> Figure:
-        """Heads down, positions across."""
         cell = None if self.head is None or self.position is None else (self.head, self.position)
         return pictures.gate_map(
             result.numpy(), source.trace.tokens, layer=self.layer, selected=cell, numbering=source.numbering
         )
 
     def table(self, source: Source, result: Float[Tensor, "head position"]) -> Table:
-        """One row a head and position."""
         pieces = source.trace.tokens.pieces
         rows = (
             (self.layer, head, position, pieces[position], value)
@@ -276,7 +266,6 @@ class Why(OfHead[decomposition.Decomposition]):
         return None
 
     def caption(self, source: Source, result: decomposition.Decomposition) -> str:
-        """What the value is made of."""
         place = f"{result.stage.value.long}, query {self.query}, key {self.key}"
         words = f"{value_text(result, result.value)}. {sentence(source, result)} {residual(result)}"
         return f"{head_name(*self.place, source.numbering)}, {place}: {words}"

@@ -64,7 +64,6 @@ class OfSweep(Measured[Rows]):
     selected: Head | None = None
 
     def tried(self, config: ModelConfig) -> Plan:
-        """Each intervention of the sweep."""
         raise NotImplementedError
 
     def measure(self, source: Source) -> Rows:
@@ -75,11 +74,9 @@ class OfSweep(Measured[Rows]):
         return sweeps.sweep(meter_of(source, self.answer), tried, source.progress)
 
     def table(self, source: Source, result: Rows) -> Table:
-        """A line an intervention."""
         return sweeps.sweep_table(result)
 
     def map(self, source: Source, title: str, rows: Sequence[SweepRow], limit: float | None = None) -> Figure:
-        """Changes, layers down and heads across."""
         values = grid(source.model.config, {place_of(row.intervention): row.change for row in rows})
         numbering, framed = source.numbering, self.selected
         return sweep_map(title, values, limit=limit, numbering=numbering, selected=framed, width=MAP_PX)
@@ -98,11 +95,9 @@ class Sweep(OfSweep):
         return "sweep", KIND[self.where], self.answer
 
     def tried(self, config: ModelConfig) -> Plan:
-        """All of this kind."""
         return SWEEPS[KIND[self.where]](config)
 
     def own(self, rows: Rows) -> Rows:
-        """Those of this place."""
         return tuple(row for row in rows if where_of(row.intervention) == self.where)
 
     def draw(self, source: Source, result: Rows) -> Figure:
@@ -112,7 +107,6 @@ class Sweep(OfSweep):
         return self.map(source, title, self.own(result), limit)
 
     def table(self, source: Source, result: Rows) -> Table:
-        """A line an intervention of this place."""
         return sweeps.sweep_table(self.own(result))
 
 
@@ -128,19 +122,15 @@ class PatchedHeads(OfSweep):
     )
 
     def line(self, source: Source, result: Rows) -> str:
-        """What the colours are."""
         return "Each head's output alone. Brown: the answer loses. Click a head to choose it."
 
     def file_parts(self) -> tuple[object, ...]:
-        """Without the prompt, which may be long."""
         return (self.name,)
 
     def tried(self, config: ModelConfig) -> Plan:
-        """Every head's patch."""
         return sweeps.heads_patched(config, self.prompt)
 
     def draw(self, source: Source, result: Rows) -> Figure:
-        """The map of all heads."""
         return self.map(source, "Change, output patched", result)
 
 
@@ -177,7 +167,6 @@ class TaskAccuracy(NamedFigure[Effects]):
         )  # fmt: skip
 
     def caption(self, source: Source, result: Effects) -> str:
-        """The unchanged model's accuracy."""
         return f"Without: {result.accuracy:.3f} right."
 
     def table(self, source: Source, result: Effects) -> Table:

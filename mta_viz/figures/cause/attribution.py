@@ -88,7 +88,6 @@ class TokenValues(OfAnswer[AttributedPrompt]):
         )  # fmt: skip
 
     def draw(self, source: Source, result: AttributedPrompt) -> Figure:
-        """Bars and text are on one scale."""
         values, tokens = result.by_token().numpy(), result.tokens
         brings = "each token brings to log p(answer)"
         what = brings if result.of == "tokens" else "log p(answer) loses without it"
@@ -162,7 +161,6 @@ class HeadSizes(OfMaps[AttributedHeads]):
         return source.remember_with_run(lambda: self.heads(source), *self.key)
 
     def draw(self, source: Source, result: AttributedHeads) -> Figure:
-        """Layers down and heads across."""
         config = source.model.config
         values = np.full((config.n_layers, config.n_heads), np.nan)
         for layer in result.layers:
@@ -175,7 +173,6 @@ class HeadSizes(OfMaps[AttributedHeads]):
         return value_map(score, values, width=MAP_PX, **look)
 
     def caption(self, source: Source, result: AttributedHeads) -> str:
-        """What was done to the maps."""
         if self.of == "ablated":
             words = "Ablation: what log p(answer) loses when the head's map is all zeros."
             return f"{words} Green: it loses."
@@ -221,7 +218,6 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
         return MapOnScale(cells, heads.tokens, limit, own if self.of == "map" else words)
 
     def draw(self, source: Source, result: MapOnScale) -> Figure:
-        """Contributions in colours of their own."""
         look, size = (SMALL if self.of == "map" else plots.ATTRIBUTED), (MAP_PX, MAP_PX)
         numbering, limit, tokens = source.numbering, result.limit, result.tokens
         return attention_map(result.map, tokens, limit=limit, numbering=numbering, size=size, look=look)
@@ -256,15 +252,12 @@ class SourceHeads(OfAnswer[DirectEffects]):
         return direct_effects(source, self, self.token)
 
     def line(self, source: Source, result: DirectEffects) -> str:
-        """What the colours are."""
         return "Green: a head's cells raise the logit directly. Click one to choose it."
 
     def caption(self, source: Source, result: DirectEffects) -> str:
-        """With the token whose logit it is."""
         return f"Logit of {result.explained}. {self.words}"
 
     def draw(self, source: Source, result: DirectEffects) -> Figure:
-        """Layers down and heads across."""
         values = np.stack([layer.sources.numpy() for layer in result.layers]).round(4) + 0.0
         look: dict[str, Any] = {"selected": self.selected, "numbering": source.numbering}
         return plots.sweep_map("Direct effect of source heads", values, unit="logit", width=MAP_PX, **look)
@@ -286,7 +279,6 @@ class CellsRemoved(OfAnswer[RemovedCells]):
     )
 
     def line(self, source: Source, result: RemovedCells) -> str:
-        """What removed is."""
         return "Removed: the cell's softmax weight set to 0, everything after it computed anew."
 
     def measure(self, source: Source) -> RemovedCells:
@@ -336,7 +328,6 @@ class SourceCells(OfHead):
         return replace(cells, distribution=self.of == "softmax" and stage is Stage.SOFTMAX)
 
     def draw(self, source: Source, result: MapOnScale) -> Figure:
-        """A strip of rows."""
         look = plots.DIRECT if self.of == "responsibility" else VALUES
         size = plots.WIDTH, AROUND_PX + ROW_PX * max(result.map.values.shape[0], FEWEST_ROWS)
         numbering, limit, tokens = source.numbering, result.limit, result.tokens

@@ -63,7 +63,6 @@ class OfShapley(Measured[shapley_file.TaskShapley]):
 
     @property
     def of_weights(self) -> bool:
-        """At a task the prompt plays no part."""
         return self.task in ("needle", "blocks")
 
     def result(self, source: Source) -> shapley_file.TaskShapley:
@@ -162,7 +161,6 @@ class ShapleyBars(OfShapley):
         return tuple(sorted(by_size, key=lambda value: -value.shapley))
 
     def draw(self, source: Source, result: shapley_file.TaskShapley) -> Figure:
-        """Bars and diamonds."""
         return plots.worth_bars(self.largest(result), numbering=source.numbering)
 
     def line(self, source: Source, result: shapley_file.TaskShapley) -> str:
@@ -193,15 +191,12 @@ class NecessitySufficiency(OfShapley):
     """Every kernel by what is gained with it alone and by what is lost without it."""
 
     def draw(self, source: Source, result: shapley_file.TaskShapley) -> Figure:
-        """A point a kernel."""
         return plots.worth_scatter(result.shared.values, numbering=source.numbering)
 
     def line(self, source: Source, result: shapley_file.TaskShapley) -> str:
-        """How many there are, and what the line is."""
         return f"All {len(result.shared.values)} kernels and rows; dotted: both are equal."
 
     def caption(self, source: Source, result: shapley_file.TaskShapley) -> str:
-        """The measurement, and how it is read."""
         return (
             f"{self.words_of(result)} All {len(result.shared.values)} kernels and rows of head mixing. On "
             "the dotted line a kernel does alone what is lost without it. Under it others stand in for the "
@@ -243,7 +238,6 @@ class KernelPathsGraph(Measured[KernelPaths]):
         return Cost((n, n), (seconds, seconds))
 
     def draw(self, source: Source, result: KernelPaths) -> Figure:
-        """The strongest."""
         config = source.model.config
         layout = (config.n_layers, config.n_heads, config.n_heads // config.n_kv_heads)
         edges = result.strongest(self.into)

@@ -100,11 +100,9 @@ class KernelTaps(_OfKernel[CardKernel]):
     hide_own: bool = False
 
     def result(self, source: Source) -> CardKernel:
-        """The kernel."""
         return self.kernel(source)
 
     def draw(self, source: Source, result: CardKernel) -> go.Figure:
-        """Its picture."""
         return pictures.kernel_picture(result.taps, result.offsets, hide_own=self.hide_own)
 
 
@@ -127,7 +125,6 @@ class KernelScores(_OfKernel[CardKernel]):
         return kernel
 
     def draw(self, source: Source, result: CardKernel) -> go.Figure:
-        """A bar a score."""
         marks = source.remember_weights(
             lambda: tables.chance_marks(result.offsets), "chance marks", result.offsets
         )
@@ -180,11 +177,9 @@ class KernelProbe(_OfKernel[ProbeResult]):
         return run_probe(kernel.taps, kernel.offsets, claim, level)
 
     def draw(self, source: Source, result: ProbeResult) -> go.Figure:
-        """Both maps."""
         return pictures.probe_picture(result)
 
     def caption(self, source: Source, result: ProbeResult) -> str:
-        """What was probed, and how it is read."""
         level = f"a match scores {ASSUMED.removeprefix('for a match of ')}, and the largest tap counts as 1"
         if result.level is not None:
             unit = "its mean above its row" if self.where == "pre" else "the mean weight"
@@ -234,7 +229,6 @@ class NearestKernels(_OfKernel[NearKernels]):
         return NearKernels(near, taps, kernel.offsets)
 
     def draw(self, source: Source, result: NearKernels) -> go.Figure:
-        """A tile a kernel, named with its cosine."""
         places = [(head_name(at.layer, at.head, source.numbering), BESIDE[at.where]) for at, _ in result.near]
         names = [
             f"{' '.join(at)}<br>cosine {near[1]:+.2f}" for at, near in zip(places, result.near, strict=True)
@@ -266,11 +260,9 @@ class KernelFrequencies(_OfKernel[Response]):
     )
 
     def result(self, source: Source) -> Response:
-        """The size of the taps' Fourier transform."""
         return Response(*tables.frequency_response(self.kernel(source).taps))
 
     def draw(self, source: Source, result: Response) -> go.Figure:
-        """A map over both frequencies."""
         return pictures.frequency_picture(result.frequencies, result.sizes)
 
 
@@ -299,7 +291,6 @@ class MixingRow(KernelFigure[kernels.LayerKernelSet]):
         return pictures.mixing_row(drawn, labels, own, unit=unit)
 
     def caption(self, source: Source, result: kernels.LayerKernelSet) -> str:
-        """How it is read, and its scale."""
         return (
             f"Target head H{self.head + source.numbering} receives this much of each source head. "
             "Subtracted: the part of that head taken off, per unit of the own weight. "

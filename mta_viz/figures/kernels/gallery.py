@@ -245,7 +245,6 @@ class KernelGallery(KernelFigure[Gallery]):
         return source.remember(make, "gallery sheet", shown, source.numbering)
 
     def table(self, source: Source, result: Gallery) -> Table:
-        """A row a cell of a tile."""
         names = {target_id(kernel := kernel_of(row)): kernel.name(source.numbering) for row in result.rows}
         rows = (
             (tile.name if len(tile.targets) > 1 else names[tile.targets[0].id], *cell, float(value))
@@ -279,7 +278,6 @@ class KernelGallery(KernelFigure[Gallery]):
         return words
 
     def file_parts(self) -> tuple[object, ...]:
-        """With the first place shown."""
         return "kernels", self.places[0]
 
 
@@ -364,7 +362,6 @@ class KernelEffects(KernelFigure[Effects]):
         )
 
     def caption(self, source: Source, result: Effects) -> str:
-        """What was measured, and the colours."""
         out = {"identity": "is the identity", "own-tap": "has its own tap only", "zero": "is zero"}
         kind = "rows of the head mixing" if self.where in kernels.MIXING else "key-query kernels"
         return (

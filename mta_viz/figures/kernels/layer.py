@@ -49,7 +49,6 @@ class LayerKernels(KernelFigure[kernels.LayerKernelSet]):
         return model_layers(source)[self.layer]
 
     def draw(self, source: Source, result: kernels.LayerKernelSet) -> go.Figure:
-        """The panels."""
         return kernel_grid(result, self.where, scale=self.scale, layer=self.layer, numbering=source.numbering)
 
     def caption(self, source: Source, result: kernels.LayerKernelSet) -> str:
@@ -72,7 +71,6 @@ class LayerMixing(KernelFigure[kernels.LayerKernelSet]):
         return model_layers(source)[self.layer]
 
     def draw(self, source: Source, result: kernels.LayerKernelSet) -> go.Figure:
-        """Target heads down, source heads across."""
         return head_mixing(result, self.where, self.layer, numbering=source.numbering)
 
 
@@ -133,12 +131,10 @@ class TrainingKernels(KernelFigure[Snapshot]):
         return Snapshot(where, snapshot, history.steps[at], limit)
 
     def draw(self, source: Source, result: Snapshot) -> go.Figure:
-        """A panel a head."""
         look: dict[str, Any] = {"limit": result.limit, "numbering": source.numbering}
         return kernel_grid(result.layer, result.where, layer=self.layer, **look)
 
     def caption(self, source: Source, result: Snapshot) -> str:
-        """Which step."""
         words = f"The kernels {kernels.WHERE[result.where]} after {result.step:,} training steps."
         return f"{words} The colours mean the same at every step."
 
@@ -171,7 +167,6 @@ class TrainingCurves(KernelFigure[KernelCurves]):
         return curves
 
     def draw(self, source: Source, result: KernelCurves) -> go.Figure:
-        """The lines."""
         return training_curves(
             result,
             self.shown,
@@ -182,7 +177,6 @@ class TrainingCurves(KernelFigure[KernelCurves]):
         )
 
     def caption(self, source: Source, result: KernelCurves) -> str:
-        """How it is read."""
         return (
             f"One line a head, H{self.head + source.numbering} thick; hover names the others, a click "
             "chooses head and step. Dotted: the step chosen above. A line has a gap where the score means "

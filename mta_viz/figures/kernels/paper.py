@@ -34,7 +34,6 @@ class PaperFigure(KernelFigure[R]):
     picture: ClassVar[Callable[..., go.Figure]]
 
     def draw(self, source: Source, result: R) -> go.Figure:
-        """Ready to print."""
         return type(self).picture(result, width=self.parameters()["width"], numbering=source.numbering)
 
 
@@ -159,7 +158,6 @@ class _MixingBars(PaperFigure[mixing.MixingByLayer]):
     width: pictures.Width = "page"
 
     def draw(self, source: Source, result: mixing.MixingByLayer) -> go.Figure:
-        """A bar a layer."""
         look: dict[str, Any] = {"width": self.width, "numbering": source.numbering}
         return pictures.bars_figure(result, self.what, **look)
 

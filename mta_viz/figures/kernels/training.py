@@ -66,7 +66,6 @@ class KernelRecurrence(Measured[Recurring]):
         return Recurring(tuple(trainings))
 
     def draw(self, source: Source, result: Recurring) -> Figure:
-        """A row a named kernel, a column a training."""
         return plots.recurring_grid(result, numbering=source.numbering)
 
     def caption(self, source: Source, result: Recurring) -> str:
@@ -121,11 +120,9 @@ class LastingNames(Measured[OverSteps]):
         return OverSteps(history.steps, rows)
 
     def draw(self, source: Source, result: OverSteps) -> Figure:
-        """A row a kernel, a column a snapshot."""
         return plots.lasting_rows(result.rows, result.steps, numbering=source.numbering)
 
     def caption(self, source: Source, result: OverSteps) -> str:
-        """How it is read, n, and why there is no p."""
         return (
             f"The {len(result.rows)} key-query kernels with a template's name after step "
             f"{result.steps[-1]:,}, over {len(result.steps)} snapshots of this training. Filled: the kernel "
@@ -152,7 +149,6 @@ class Finetuning(KernelFigure[FinetuningRun]):
         return read_finetuning(beside(origin.path))
 
     def draw(self, source: Source, result: FinetuningRun) -> Figure:
-        """One panel, or two."""
         return plots.finetuning_curves(result)
 
     def caption(self, source: Source, result: FinetuningRun) -> str:

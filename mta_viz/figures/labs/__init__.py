@@ -124,7 +124,6 @@ class StoryFigure(NamedFigure[StoryCrops]):
         return " ".join([*words, f"Chosen: {BY[opening.by]}.", RULE])
 
     def file_parts(self) -> tuple[object, ...]:
-        """Its name."""
         return (self.name,)
 
 

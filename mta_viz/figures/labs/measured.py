@@ -108,7 +108,6 @@ class SweepLines(OfSweep):
     of_length: int | None = None
 
     def draw(self, source: Source, result: Results) -> Figure:
-        """With bands for the intervals."""
         shown, (counts, lengths, _) = self.shown(result), self.drawn_axes(result)
         if self.of_length not in (None, *lengths):
             raise MtaVizError(
@@ -121,14 +120,12 @@ class SweepLines(OfSweep):
         return plots.accuracy_lines(drawn, counts, title[:1].upper() + title[1:])
 
     def caption(self, source: Source, result: Results) -> str:
-        """What is averaged."""
         over = "depths" if self.of_length is not None or len(self.axes(result)[1]) == 1 else POOLED
         words = f"Averaged over {over}: all samples of a point together. Bands: 95 % intervals."
         chance = map(chance_words, self.axes(result)[0]) if self.kind == "pairs" else ()
         return " ".join((words, *chance))
 
     def table(self, source: Source, result: Results) -> Table:
-        """A row a model and setting."""
         scores = {name: by_setting(model.samples) for name, model in self.shown(result).items()}
         return sweep_file.accuracy_table(scores)
 
@@ -153,7 +150,6 @@ class SweepMap(OfSweep):
         return name, model.samples
 
     def draw(self, source: Source, result: Results) -> Figure:
-        """Depths down, lengths across."""
         name, samples = self.drawn_model(result)
         (_, lengths, depths), n = self.drawn_axes(result), self.of_needles
         which = "all numbers of needles" if n is None else f"{n} needle{'s' if n > 1 else ''}"
@@ -161,7 +157,6 @@ class SweepMap(OfSweep):
         return plots.accuracy_map(scores, depths, lengths, f"{name}, {which}")
 
     def table(self, source: Source, result: Results) -> Table:
-        """A row a setting."""
         name, samples = self.drawn_model(result)
         return sweep_file.accuracy_table({name: by_setting(samples)})
 
@@ -186,7 +181,6 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
         raise NotImplementedError(type(self).__name__)
 
     def result(self, source: Source) -> dict[str, Conjunction]:
-        """Each model's, by name."""
         return testing.tested(self.models(source), self.samples_of(source.model), progress=source.progress)
 
     def models(self, source: Source) -> dict[str, HookedMTA]:
@@ -222,11 +216,9 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
         return plots.interaction_map(drawn, measure, limit=limit, **look)
 
     def table(self, source: Source, result: dict[str, Conjunction]) -> Table:
-        """Every measure, stage and head of all models."""
         return testing.heads_table(result)
 
     def caption(self, source: Source, result: dict[str, Conjunction]) -> str:
-        """What I is, and which model's."""
         name, drawn = self.drawn_model(result)
         score = testing.score_of(testing.measure_there(drawn, self.what(result)))
         judged = "" if self.measure == "odds" else " I of shares is no evidence of a conjunction."
@@ -237,7 +229,6 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
         )
 
     def file_parts(self) -> tuple[object, ...]:
-        """With the measure and its stage."""
         return tuple(part for part in ("conjunction", self.of, self.measure, self.stage) if part)
 
 
@@ -284,7 +275,6 @@ class TextConjunction(OfConjunction):
     lines: str = ""
 
     def samples_of(self, model: HookedMTA) -> tuple[four_prompts.FourPrompts, ...]:
-        """A sample a line."""
         if model.tokenizer is None:
             raise PromptError("this checkpoint came without its tokenizer, and a text needs it")
         text, span, lines = (self.text, self.span, self.lines) if self.text else four_prompts.example(model)
@@ -298,12 +288,10 @@ class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
     samples: int = 20
 
     def result(self, source: Source) -> QuestionScore:
-        """The answers and their accuracy."""
         model, task = source.model, self.question_task(source.model)
         return evaluate_questions(model, task, n=self.samples, seed=self.seed, progress=source.progress)
 
     def table(self, source: Source, result: QuestionScore) -> Table:
-        """A row an answer."""
         return answers_table([result])
 
 
@@ -314,7 +302,6 @@ class LastWords(NamedFigure[PassageScores]):
     passages: tuple[str, ...] = ()
 
     def result(self, source: Source) -> PassageScores:
-        """A score a passage."""
         return score_passages(source.model, self.passages, progress=source.progress)
 
 
@@ -326,7 +313,6 @@ class LossText(NamedFigure[TextLosses]):
     part: int = 1
 
     def result(self, source: Source) -> TextLosses:
-        """The loss of every token."""
         return text_losses(source.model, self.text, progress=source.progress)
 
     def tokens(self, n_tokens: int) -> range:
@@ -341,12 +327,10 @@ class LossText(NamedFigure[TextLosses]):
         return float(math.ceil(math.log(source.model.config.vocab_size)))
 
     def draw(self, source: Source, result: TextLosses) -> Figure:
-        """Light: expected. Dark: a surprise."""
         places, limit = self.tokens(len(result.tokens)), self.limit(source)
         return plots.loss_text(result, places, limit=limit)
 
     def caption(self, source: Source, result: TextLosses) -> str:
-        """How to read it."""
         return (
             f"Light: expected. Dark: a surprise; {self.limit(source):g} nats, the scale's end, is about a "
             f"guess among all {source.model.config.vocab_size:,} tokens. Hatched: nothing predicts it. Point "
@@ -377,7 +361,6 @@ class KernelArms(NamedFigure[Arms]):
         return read_arms(file)
 
     def draw(self, source: Source, result: Arms) -> Figure:
-        """An arm a line."""
         return plots.arms_chart(result)
 
     def caption(self, source: Source, result: Arms) -> str:

@@ -114,13 +114,11 @@ class Needles(OfTask):
     haystack: str | None = None
 
     def task(self, model: HookedMTA) -> NeedleTask:
-        """What the sample is of."""
         length = min(512, model.config.n_ctx) if self.length is None else self.length
         return NeedleTask(self.needles, length, self.depth, self.needle, self.question, self.haystack)
 
     @property
     def of_sweep(self) -> dict[str, Any]:
-        """Its texts."""
         return {"needle": self.needle, "question": self.question, "haystack": self.haystack}
 
 
@@ -141,14 +139,12 @@ class Pairs(OfTask):
     drawn_from: WordsName = "all"
 
     def task(self, model: HookedMTA) -> PairsTask:
-        """What the sample is of."""
         length = min(256, model.config.n_ctx) if self.length is None else self.length
         choices = WORDS[self.drawn_from]
         return PairsTask(self.names, self.cities, length, self.depth, self.haystack, **choices)
 
     @property
     def of_sweep(self) -> dict[str, Any]:
-        """Its kind, and its text."""
         return {"kind": "pairs", "haystack": self.haystack}
 
 
@@ -165,7 +161,6 @@ class Written(OfTask):
 
     @property
     def of_sweep(self) -> dict[str, Any]:
-        """Its kind, and all of it."""
         return {"kind": "file", "lines": self.lines}
 
 
@@ -231,7 +226,6 @@ class FinderMap(OfSample[Finder]):
     marked: tuple[int, int] | None = None
 
     def result(self, source: Source) -> Finder:
-        """Every head's attention to every part."""
         return find(self.trace(source), self.asked(source).parts, progress=source.progress)
 
     def part_of(self, finder: Finder) -> Span:
@@ -254,16 +248,13 @@ class FinderMap(OfSample[Finder]):
         return there[key]
 
     def draw(self, source: Source, result: Finder) -> Figure:
-        """Layers down, heads across."""
         look: dict[str, Any] = {"numbering": source.numbering, "selected": self.marked, "width": MAP_PX}
         return score_map(self.scores_of(result), self.score_of(result).key, **look)
 
     def table(self, source: Source, result: Finder) -> Table:
-        """Every score of the part, a row a head."""
         return self.scores_of(result).table()
 
     def caption(self, source: Source, result: Finder) -> str:
-        """The score and its part."""
         score, part = self.score_of(result), self.part_of(result)
         return (
             f"{score.name} ({score.unit}) of {part.words}: {score.definition} Layers down, heads across. "
@@ -356,11 +347,9 @@ class CropMap(OfSample[StepCrop]):
         return crop_picture(result, self.shown, self.asked(source).tokens, **look)
 
     def table(self, source: Source, result: StepCrop) -> Table:
-        """A row a cell."""
         return crop_side(result, self.shown).table(self.asked(source).tokens)
 
     def caption(self, source: Source, result: StepCrop) -> str:
-        """The stage and the scale."""
         limit = self.limit(result)
         if self.shown == "difference":
             return difference_caption(result.difference, limit)
@@ -368,7 +357,6 @@ class CropMap(OfSample[StepCrop]):
         return f"{stage.long}; one scale for before and after, to {limit_text(limit)}, of the asked cells."
 
     def file_parts(self) -> tuple[object, ...]:
-        """The head, the convolution and the side."""
         return f"L{self.layer}", f"H{self.head}", self.place, self.shown, "crop"
 
 

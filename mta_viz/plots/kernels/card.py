@@ -80,16 +80,6 @@ def add_taps(
     """
     limit = mosaic.tap_limit(drawn[None], offsets.own)
     finite = np.where(np.isfinite(drawn), drawn, 0.0)
-    energy = np.square(finite)
-    share = energy / (energy.sum() or 1.0)
-    hovers = [
-        [
-            f"tap {drawn[a, b]:+.4g}<br>reads the score of {_place(query, 'query')} and {_place(key, 'key')}"
-            f"<br>{share[a, b]:.0%} of the energy drawn"
-            for b, key in enumerate(offsets.key)
-        ]
-        for a, query in enumerate(offsets.query)
-    ]
     colored = cells.grid(
         drawn,
         limit,
@@ -97,7 +87,7 @@ def add_taps(
         y=list(offsets.query),
         colorbar=theme.color_bar(limit, signed=True, values=finite) | bar,
         hoverongaps=False,
-        **theme.hover(hovers),
+        **theme.hover(mosaic.tap_hovers(drawn, offsets)),
     )
     if numbers:
         words = [[_short(value) for value in line] for line in drawn]
@@ -122,12 +112,6 @@ def _short(value: float) -> str:
         text = f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
         return text.replace("0.", ".", 1).replace("-", "−")
     return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
-
-
-def _place(offset: int, what: str) -> str:
-    if offset == 0:
-        return f"the {what} itself"
-    return f"the {what} {abs(offset)} {'before' if offset < 0 else 'after'}"
 
 
 def _add_sums(parts: Parts, drawn: np.ndarray, offsets: Offsets) -> None:

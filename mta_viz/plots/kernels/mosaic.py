@@ -143,7 +143,7 @@ class Mosaic:
             block = np.s_[row : row + self.c_q, column : column + self.c_k]
             unit = self.limits[head] if self.own_scale else 1.0
             z[block] = np.where(np.isfinite(taps), taps, np.nan) / unit
-            hover[block] = self._hovers(taps)
+            hover[block] = tap_hovers(taps, self.offsets)
         limit = 1.0 if self.own_scale else self.limits[0]
         right = 1.0 + max(self.spare_px, 0.0) / max(self.shape[1] * self.cell_px, 1.0)
         place = {"len": self.room.bar, "lenmode": "pixels", "x": right, "xanchor": "right", "xpad": 40}
@@ -151,18 +151,6 @@ class Mosaic:
         if self.own_scale:
             bar["ticktext"] = theme.OWN_LIMIT
         return cells.grid(z, limit, colorbar=bar, hoverongaps=False, **theme.hover(hover))
-
-    def _hovers(self, taps: np.ndarray) -> list[list[str]]:
-        energy = np.square(taps, dtype=np.float64)
-        total = float(energy.sum()) or 1.0
-        return [
-            [
-                f"tap {taps[a, b]:+.4g}<br>reads the query {_ago(query)} and the key {_ago(key)}"
-                f"<br>{energy[a, b] / total:.0%} of this kernel's energy"
-                for b, key in enumerate(self.offsets.key)
-            ]
-            for a, query in enumerate(self.offsets.query)
-        ]
 
     def _frame_tile(self, parts: Parts, head: int) -> None:
         row, column = self.origin(head)
@@ -210,6 +198,20 @@ def offset_ticks(offsets: Offsets, key_px: float, query_px: float) -> tuple[dict
     if query_px < theme.TICK_SPACING:
         queries = (queries[0], 0)
     return {key: f"{key:+d}" if key else "0" for key in keys}, {query: str(query) for query in queries}
+
+
+def tap_hovers(taps: Float[np.ndarray, "c_q c_k"], offsets: Offsets) -> list[list[str]]:
+    """Of every tap its value, what it reads, and its share of the energy of those that are finite."""
+    energy = np.square(np.where(np.isfinite(taps), taps, 0.0), dtype=np.float64)
+    total = float(energy.sum()) or 1.0
+    return [
+        [
+            f"tap {taps[a, b]:+.4g}<br>reads the query {_ago(query)} and the key {_ago(key)}"
+            f"<br>{energy[a, b] / total:.0%} of the energy drawn"
+            for b, key in enumerate(offsets.key)
+        ]
+        for a, query in enumerate(offsets.query)
+    ]
 
 
 def _ago(offset: int) -> str:

@@ -39,9 +39,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _asked_needle(trace: "Trace") -> range:
     """Raises PromptError for prompts without one."""
-    from mta_viz.analysis.attention.spans import needle_spans
+    from mta_viz.analysis.attention.spans import asked_span, needle_spans
 
-    for span in needle_spans(trace.tokens):
-        if span.name.endswith("(asked)"):
-            return span.positions
+    if (span := asked_span(needle_spans(trace.tokens))) is not None:
+        return span.positions
     raise PromptError("the prompt asks for no needle; say which keys are meant with --span 3:8")

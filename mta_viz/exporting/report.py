@@ -22,6 +22,7 @@ import torch
 from mta_viz.analysis.cause.answers import twin_of_model
 from mta_viz.analysis.cause.effects import FILES, Absent, find_effects
 from mta_viz.analysis.cause.shapley_file import LENGTHS, find_shapley
+from mta_viz.analysis.compare.maps import same_vocabulary
 from mta_viz.analysis.labs.blocks import block_sample, trained_task
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.analysis.labs.task_samples import GoldBatch, check_task, task_batches
@@ -36,12 +37,11 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import printable
 from mta_viz.run.files import weights_digest
 from mta_viz.run.named_tasks import series_of, task_name
-from mta_viz.run.tracing import Prompt, capture, check_runs, load, tokenize
+from mta_viz.run.tracing import Progress, Prompt, capture, check_runs, load, tokenize
 from mta_viz.tokenizers.builtin import CharTokenizer
 from mta_viz.version import VERSION
 from mta_viz.writing import write
 
-Progress = Callable[[float], None]
 SAMPLES = 60  # of a task, for model and twin each
 TURNS = 3  # of a task that goes through depths the third sample lies amid its haystack
 SUFFIXES, IN_PAGE = (".html", ".pdf"), "data:image/svg+xml;base64,"
@@ -218,13 +218,9 @@ def _prompt(model: HookedMTA, prompt: Prompt | None, task: str | None, seed: int
 def _twin(model: HookedMTA) -> HookedMTA | Absent:
     """The plain twin, where it reads the same tokens."""
     twin = twin_of_model(model)
-    if isinstance(twin, Absent) or _vocabulary(twin) == _vocabulary(model):
+    if isinstance(twin, Absent) or same_vocabulary(twin, model):
         return twin
     return Absent("The plain twin has another vocabulary.")
-
-
-def _vocabulary(model: HookedMTA) -> tuple[str, ...]:
-    return () if model.tokenizer is None else model.tokenizer.pieces(tuple(range(model.tokenizer.vocab_size)))
 
 
 def _digest(model: HookedMTA) -> str:

@@ -36,6 +36,7 @@ from mta_viz.exporting.provenance import Provenance, from_text
 from mta_viz.exporting.saved import Saved, saved
 from mta_viz.figures import spec
 from mta_viz.figures.base import Source, drawn
+from mta_viz.figures.kernels.atlas import GROUPS, group_of
 from mta_viz.figures.kernels.gallery import effects_without, kernel_rows
 from mta_viz.figures.labs import ODDS, SHARES, StoryFigure
 from mta_viz.model.transformer import HookedMTA
@@ -47,7 +48,7 @@ from mta_viz.tasks.intervals import median_interval, paired_change_interval
 
 LISTED, TILES, NAMED = 8, 6, 4  # rows of a table, kernels of a picture, names in a cell
 SMALLEST_P = 0.0001  # what chances measured on 10,000 surrogates bear
-UNNAMED = ("near identity", "no name")  # groups without a shape to look at
+SHAPELESS = ("identity", "unnamed", "broken")  # groups of kernels without a shape to look at
 PLAIN = ("transformer", "differential")  # variants without kernels and head mixing
 
 
@@ -209,7 +210,7 @@ def kernels_section(order: Order) -> Section:
         return Section("kernels", missing=(texts()["no_kernels"],))
     counts, groups, figures = shape_counts(rows), grouped(own), list[Shown]()
     for at, (name, members) in enumerate(groups.items(), start=1):
-        if members and name not in UNNAMED:
+        if members and name not in SHAPELESS:
             figures.append(order.shown("kernel-gallery", name, **gallery(name)))
         order.source.progress(at / len(groups))
     chance = counts.envelope_templates
@@ -226,28 +227,25 @@ def kernels_section(order: Order) -> Section:
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Key-query rows of the kernel table by shape, those clear by both tests first."""
-    groups: dict[str, list[Row]] = {group["name"]: [] for group in texts()["groups"]}
+    groups: dict[str, list[Row]] = {name: [] for name in GROUPS}
     for row in sorted(rows, key=lambda row: (not row["survives"], -abs(row["score"] or 0))):
-        shape = naming.IDENTITY if row["faint"] else naming.family(row["shape"])
-        names = (group["name"] for group in texts()["groups"] if shape in group["shapes"])
-        groups[next(names, UNNAMED[1])].append(row)
+        groups[group_of(row)].append(row)
     return groups
 
 
 def gallery(name: str) -> dict[str, Any]:
     """Parameters of the picture of kernels with a group's name among theirs, farthest from the identity."""
-    (shapes,) = (group["shapes"] for group in texts()["groups"] if group["name"] == name)
-    named = " or ".join(f'shape = "{shape}"' for shape in shapes)
+    named = " or ".join(f'shape = "{shape}"' for shape in GROUPS[name])
     look = {"sort": "energy_off_identity", "scale": "own", "most": TILES}
     return {"places": KEY_QUERY, "query": f"({named}) and not faint", **look}
 
 
 def _group_rows(order: Order, groups: dict[str, list[Row]]) -> Iterable[Sequence[object]]:
-    for group in texts()["groups"]:
-        if members := groups[group["name"]]:
+    for group, members in groups.items():
+        if members:
             names = ", ".join(kernel_of(row).name(order.source.numbering) for row in members[:NAMED])
             clear, more = sum(bool(row["survives"]) for row in members), " ..." * (len(members) > NAMED)
-            yield group["name"], group["meaning"], len(members), clear, names + more
+            yield group, texts()["meanings"][group], len(members), clear, names + more
 
 
 def _chance(name: str, n: int, count: int, chance: NamesByChance) -> Sequence[object]:

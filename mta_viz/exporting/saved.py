@@ -166,7 +166,7 @@ def together(
     form: Form,
     format: Format = "pdf",
     choices: Choices | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
 ) -> bytes:
     """One PDF, a page a figure, or a ZIP with each one's picture in `format`, numbers, caption and sidecar.
 
@@ -187,11 +187,10 @@ def together(
     return zipped(files)
 
 
-def _counted(figures: Sequence[Saved], progress: Progress | None) -> Iterator[Saved]:
+def _counted(figures: Sequence[Saved], progress: Progress) -> Iterator[Saved]:
     for place, figure in enumerate(figures):
         yield figure
-        if progress is not None:
-            progress((place + 1) / len(figures))
+        progress((place + 1) / len(figures))
 
 
 def one_pdf(pages: Sequence[tuple[str, bytes]], origin: str) -> bytes:

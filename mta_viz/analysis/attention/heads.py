@@ -141,7 +141,7 @@ def head_scores(
     query: int | None = None,
     *,
     needles: Sequence[Span] = (),
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
 ) -> HeadScores:
     """Every score of every head; one query's row is that of `query`, the last one by default.
 
@@ -201,7 +201,7 @@ def _layer(
     layer: int,
     spans: tuple[Span | None, tuple[Span, ...]],
     query: int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> tuple[dict[str, Tensor], PatternSums]:
     """One pass over a layer. `spans`: the one scores are about, and all its rivals with itself."""
     span, rivals = spans
@@ -222,8 +222,7 @@ def _layer(
             results |= span_results(row, span, steps) if span else {}
             if span and len(rivals) > 1:
                 results["selectivity"] = selectivity(row[Stage.PATTERN], span, rivals)
-        if progress:
-            progress((layer + (rows.stop / n_tokens) ** 2) / config.n_layers)
+        progress((layer + (rows.stop / n_tokens) ** 2) / config.n_layers)
     changes = {f"change.{after.value.key}": (of[0] / of[1]).sqrt() for after, of in energies.items()}
     return results | changes | pattern.results(), pattern
 

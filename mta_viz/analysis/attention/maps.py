@@ -169,7 +169,7 @@ def layer_maps(
     max_cells: int = 512,
     *,
     heads: range | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
 ) -> tuple[dict[Stage, AttentionMap], ...]:
     """`head_maps` of several heads (None: all) in one pass; raise in `progress(share done)` to stop."""
     stages = layer_stages(trace.model.config.kernels(layer))
@@ -184,8 +184,7 @@ def layer_maps(
         for first_row, slabs in trace.stage_slabs(layer):
             for stage, slab in slabs.items():
                 wholes[stage].add(slab[heads.start : heads.stop], first_row)
-            if progress is not None:
-                progress(((first_row + slab.shape[1]) / len(trace.tokens)) ** 2)
+            progress(((first_row + slab.shape[1]) / len(trace.tokens)) ** 2)
             pause()
     return tuple({stage: whole.result(at) for stage, whole in wholes.items()} for at in range(len(heads)))
 

@@ -11,7 +11,7 @@ from mta_viz.analysis.attention.changes import EMPTY_ROW
 from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.analysis.attention.pooling import Pooler
 from mta_viz.model.stages import Stage, is_distribution
-from mta_viz.run.tracing import Progress, Trace
+from mta_viz.run.tracing import Progress, Trace, progress_within
 from mta_viz.tables import Table
 
 TARGETS = ("previous", "duplicate", "induction", "sink", "self")
@@ -162,12 +162,12 @@ def layer_thumbnails(
     """
     n_tokens, kernels = n_tokens or len(trace.tokens), trace.model.config.kernels(layer)
     block = -(-n_tokens // cells)
-    values = _pooled(trace, layer, stage, block, n_tokens, None)
+    values = _pooled(trace, layer, stage, block, n_tokens, lambda share: None)
     return Thumbnails(stage, (layer,), (), block, is_distribution(stage, kernels), values[None])
 
 
 def all_thumbnails(
-    trace: Trace, stage: Stage, cells: int = CELLS, *, progress: Progress | None = None
+    trace: Trace, stage: Stage, cells: int = CELLS, *, progress: Progress = lambda share: None
 ) -> Thumbnails:
     """All heads of all layers that have the stage; one pass a layer.
 
@@ -180,12 +180,11 @@ def all_thumbnails(
     n_tokens, all_layers = len(trace.tokens), range(config.n_layers)
     block = -(-n_tokens // most)
     there = tuple(layer for layer in all_layers if stage in trace.model.blocks[layer].attn.stages)
-
-    def pooled(place: int, layer: int) -> Tensor:
-        share_done = None if progress is None else lambda share: progress((place + share) / len(there))
-        return _pooled(trace, layer, stage, block, n_tokens, share_done)
-
-    parts = [pooled(place, layer) for place, layer in enumerate(there)]
+    shares = [progress_within(progress, place / len(there), 1 / len(there)) for place in range(len(there))]
+    parts = [
+        _pooled(trace, layer, stage, block, n_tokens, share)
+        for layer, share in zip(there, shares, strict=True)
+    ]
     side = -(-n_tokens // block)
     values = torch.stack(parts) if parts else torch.zeros(0, config.n_heads, side, side)
     distribution = bool(there) and all(is_distribution(stage, config.kernels(layer)) for layer in there)
@@ -194,12 +193,11 @@ def all_thumbnails(
 
 
 def _pooled(
-    trace: Trace, layer: int, stage: Stage, block: int, n_tokens: int, progress: Progress | None
+    trace: Trace, layer: int, stage: Stage, block: int, n_tokens: int, progress: Progress
 ) -> Float[Tensor, "head row column"]:
     poolers = [Pooler(block, n_tokens) for _ in range(trace.model.config.n_heads)]
     for first_row, slab in trace.slabs(layer, stage, range(n_tokens)):
         for pooler, values in zip(poolers, slab.detach().cpu(), strict=True):
             pooler.add(values)
-        if progress:
-            progress(((first_row + slab.shape[1]) / n_tokens) ** 2)
+        progress(((first_row + slab.shape[1]) / n_tokens) ** 2)
     return torch.stack([pooler.result().values for pooler in poolers])

@@ -268,7 +268,7 @@ class Board:
         return log_odds(self.after) - log_odds(self.before)
 
 
-def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress | None = None) -> Trace:
+def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress = lambda share: None) -> Trace:
     """The same prompt through the edited model; layers below the first change are not run again.
 
     Raises ConfigError and PromptError as `operated` does; raise in `progress` to stop.
@@ -279,8 +279,7 @@ def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress | None 
     for layer in range(first, n_layers):
         resid = after_layer(model, resid, layer)
         rows.append(resid[0].float())
-        if progress is not None:
-            progress((layer + 1 - first) / (n_layers - first))
+        progress((layer + 1 - first) / (n_layers - first))
     return Trace(trace.tokens, torch.stack(rows), model)
 
 

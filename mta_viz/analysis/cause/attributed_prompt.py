@@ -110,7 +110,7 @@ def attribute(
     layer: int | None = None,
     stage: Stage | None = None,
     max_seconds: float = SECONDS,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
     keep: Callable[[AttributedPrompt], None] | None = None,
     after: AttributedPrompt | None = None,
 ) -> AttributedPrompt:
@@ -149,7 +149,7 @@ def _by_ablation(
     groups: Groups | None,
     baseline: Any,
     max_seconds: float,
-    progress: Progress | None,
+    progress: Progress,
 ) -> AttributedPrompt:
     """Of `groups`; without, of every token where they are few, else of those the gradients single out."""
     model, n_tokens, searched = asked.trace.model, len(asked.trace.tokens), 0.0
@@ -323,7 +323,7 @@ def attribute_heads(
     position: int | None = None,
     layers: Sequence[int] | None = None,
     max_seconds: float = SECONDS,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
     keep: Callable[[AttributedHeads], None] | None = None,
 ) -> AttributedHeads:
     """What each head's map at `stage` brings to log p(answer) after `position`, layer by layer.
@@ -354,7 +354,7 @@ def attribute_heads(
 
 
 def _layer(
-    whole: Trace, layer: int, stage: Stage, question: Question, max_seconds: float, progress: Progress | None
+    whole: Trace, layer: int, stage: Stage, question: Question, max_seconds: float, progress: Progress
 ) -> LayerAttribution:
     gradients = measuring.integrated_gradients_of_maps(
         whole, layer, stage, question, max_seconds=max_seconds, progress=progress

@@ -71,7 +71,7 @@ def integrated_gradients(
     baseline: Baseline = "mean",
     max_error: float = ENOUGH,
     max_seconds: float = SECONDS,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
     keep: Callable[[Attribution], None] | None = None,
     after: Attribution | None = None,
 ) -> Attribution:
@@ -106,7 +106,7 @@ def ablate_tokens(
     groups: Sequence[Sequence[int]],
     *,
     baseline: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
 ) -> Attribution:
     """How much log p(answer) falls when the tokens of a group are all replaced by one: a value a group.
 
@@ -122,8 +122,7 @@ def ablate_tokens(
 
     def counted(inputs: Tensor) -> Tensor:
         scores = score(inputs)
-        if progress is not None:
-            progress(min(next(calls) / total, 1.0))
+        progress(min(next(calls) / total, 1.0))
         return scores
 
     with torch.no_grad():
@@ -143,7 +142,7 @@ def integrated_gradients_of_maps(
     *,
     max_error: float = ENOUGH,
     max_seconds: float = SECONDS,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
 ) -> Attribution:
     """Integrated gradients of every head's map at one stage of a layer, from maps of zeros or even rows.
 

@@ -88,7 +88,7 @@ def integrate(
     at_once: int = 1,
     max_error: float,
     max_seconds: float,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
     keep: Callable[[Integral], None] | None = None,
     summed: Callable[[Tensor], Tensor] | None = None,
     after: Integral | None = None,
@@ -107,8 +107,7 @@ def integrate(
 
     def counted(inputs: Tensor) -> Tensor:
         scores = score(inputs)
-        if progress is not None:
-            progress(min(max(watch.spent / max_seconds, watch.nearer), 1.0))
+        progress(min(max(watch.spent / max_seconds, watch.nearer), 1.0))
         return scores
 
     path = _Path(counted, IntegratedGradients(counted), real, base, at_once, summed)

@@ -189,7 +189,7 @@ class KernelPaths:
 
 
 def kernel_paths(
-    meter: AnswerMeter, kernel: KernelId, edit: Edit = "own-tap", *, progress: Progress | None = None
+    meter: AnswerMeter, kernel: KernelId, edit: Edit = "own-tap", *, progress: Progress = lambda share: None
 ) -> KernelPaths:
     """The edges from `kernel` to every later head, MLP and the logits.
 
@@ -233,15 +233,14 @@ class _Paths:
             if at > layer or name.endswith("mlp_out")
         }
 
-    def edges(self, progress: Progress | None) -> Iterator[Edge]:
+    def edges(self, progress: Progress) -> Iterator[Edge]:
         """Each edge alone."""
         receivers = list(self._receivers())
         for start in range(0, len(receivers), BATCH):
             part = receivers[start : start + BATCH]
             for edge, effect in zip(part, self.effects([[edge] for edge in part]), strict=True):
                 yield Edge(edge.part, edge.layer, edge.head, effect)
-            if progress is not None:
-                progress(min((start + BATCH) / len(receivers), 1.0))
+            progress(min((start + BATCH) / len(receivers), 1.0))
 
     def effects(self, variants: list[list[Edge]]) -> list[float]:
         """The answer's change when each variant's edges are open together."""

@@ -161,7 +161,7 @@ def shapley_values(
     *,
     seed: int = 0,
     most: int = MOST,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
     on: str | None = None,
 ) -> Shapley:
     """Sample orders until the largest standard error is 5 % of the whole effect, at most `most` pairs.
@@ -319,10 +319,9 @@ def _removals(
 class _Steps:
     """Progress in batches run; sampling may end before its budget, so it never falls back."""
 
-    def __init__(self, progress: Progress | None, budget: int) -> None:
+    def __init__(self, progress: Progress, budget: int) -> None:
         self.progress, self.budget, self.done = progress, budget, 0
 
     def add(self, steps: int) -> None:
         self.done += steps
-        if self.progress is not None:
-            self.progress(min(self.done / self.budget, 1.0))
+        self.progress(min(self.done / self.budget, 1.0))

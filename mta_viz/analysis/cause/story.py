@@ -225,7 +225,7 @@ def _twin_data(twin: answers.TwinAnswer | Absent) -> dict[str, Any]:
 
 
 def story(
-    model: HookedMTA, prompt: Prompt, *, answer: str | None = None, progress: Progress | None = None
+    model: HookedMTA, prompt: Prompt, *, answer: str | None = None, progress: Progress = lambda share: None
 ) -> Story:
     """One head and kernel of a prompt, what they do to the asked words, what the answer loses without.
 
@@ -246,7 +246,7 @@ def story_of(
     *,
     answer: str | None = None,
     twin: HookedMTA | Absent | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
 ) -> Story:
     """The same of a run; `twin` is the plain twin, where there is one."""
     spans = needle_spans(trace.tokens) or block_spans(trace.tokens)
@@ -272,13 +272,13 @@ def story_of(
 
 
 def _with_head(
-    opening: Story, meter: answers.AnswerMeter, measured: KernelId | None, progress: Progress | None
+    opening: Story, meter: answers.AnswerMeter, measured: KernelId | None, progress: Progress
 ) -> Story:
     """The story with its head and kernel: the measured one, else that of the largest gain at the span."""
     trace, asked = meter.trace, opening.asked
     assert asked is not None
     last = len(trace.tokens) - 1
-    finder = find(trace, Parts(asked, (asked,), last), progress=progress or (lambda share: None))
+    finder = find(trace, Parts(asked, (asked,), last), progress=progress)
     kernel = measured or choosing.kernel_of_most_gain(finder)
     if kernel is None:
         final = finder.share(Stage.PATTERN).nan_to_num(-1.0)

@@ -114,7 +114,7 @@ SWEEPS: dict[str, Callable[[ModelConfig], Plan]] = {
 }
 
 
-def sweep(meter: AnswerMeter, tried: Plan, progress: Progress | None = None) -> tuple[SweepRow, ...]:
+def sweep(meter: AnswerMeter, tried: Plan, progress: Progress = lambda share: None) -> tuple[SweepRow, ...]:
     """Each intervention of `tried` alone. Raise in `progress` to stop."""
     n_layers = meter.trace.model.config.n_layers
     sources = activations(meter.trace.model, tried, len(meter.trace.tokens))
@@ -123,8 +123,7 @@ def sweep(meter: AnswerMeter, tried: Plan, progress: Progress | None = None) -> 
         log_probability = meter.log_probability((intervention,), sources)
         rows.append(SweepRow(intervention, log_probability, log_probability - meter.before))
         done += n_layers - intervention.layer
-        if progress is not None:
-            progress(done / total)
+        progress(done / total)
     return tuple(rows)
 
 
@@ -135,7 +134,11 @@ def sweep_table(rows: Sequence[SweepRow]) -> Table:
 
 
 def greedy_set(
-    meter: AnswerMeter, alone: Sequence[SweepRow], *, fall: float = FALL, progress: Progress | None = None
+    meter: AnswerMeter,
+    alone: Sequence[SweepRow],
+    *,
+    fall: float = FALL,
+    progress: Progress = lambda share: None,
 ) -> GreedySet:
     """A set of `alone`'s kernels whose going to identity takes the answer down, found greedily.
 
@@ -163,9 +166,7 @@ def greedy_set(
     return GreedySet(tuple(chosen), reached, fall, change, everything, randoms, len(candidates))
 
 
-def _each_set_once(
-    meter: AnswerMeter, progress: Progress | None
-) -> Callable[[Sequence[Intervention]], float]:
+def _each_set_once(meter: AnswerMeter, progress: Progress) -> Callable[[Sequence[Intervention]], float]:
     """What a set adds to the answer's log-probability, in nats, each measured once; NaN counts as gone."""
     known: dict[frozenset[Intervention], float] = {frozenset(): 0.0}
     expected = 1 + 3 * TRIED + RANDOM_SETS  # a set of three
@@ -174,9 +175,8 @@ def _each_set_once(
         key = frozenset(plan)
         if key not in known:
             known[key] = harm(meter.log_probability(tuple(plan)) - meter.before)
-            if progress is not None:
-                n = len(known) - 1
-                progress(n / max(expected, n + RANDOM_SETS / 2))
+            n = len(known) - 1
+            progress(n / max(expected, n + RANDOM_SETS / 2))
         return known[key]
 
     return change
@@ -257,7 +257,7 @@ def ablate(
     answer: str | None = None,
     sweeps: Sequence[str] = (),
     needed: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
 ) -> Ablation:
     """What `plan` does to the answer after `prompt`; `sweeps` names kernels, mixing and heads.
 
@@ -312,7 +312,7 @@ def measure_effects(
     *,
     heads: bool = False,
     keep: Callable[[Effects], None],
-    progress: Callable[[float], None] | None = None,
+    progress: Progress = lambda share: None,
     on: str | None = None,
 ) -> Effects:
     """`table` with every effect it lacks, on `batches`; `keep(table so far)` after each.
@@ -335,8 +335,7 @@ def measure_effects(
         table = replace(table, effects=tuple(effects))
         keep(table)
         done += n_layers - first_layer(missing[at], n_layers)
-        if progress is not None:
-            progress(done / total)
+        progress(done / total)
     return table
 
 

@@ -5,7 +5,7 @@ and the correlation of their neighbouring taps; its signs are random. Names that
 where a model's energy lies, not what shape it has. Owns the surrogates, their names, and the p against them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from mta_viz.analysis.kernels.kernels import KernelId, KernelStack, Offsets
 from mta_viz.analysis.kernels.measures import Kernels, PerKernel
 from mta_viz.analysis.kernels.naming import KernelShape
 from mta_viz.errors import MtaVizError
+from mta_viz.run.tracing import Progress
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import accuracy_interval
 
@@ -244,7 +245,7 @@ def surrogates(
     stacks: Sequence[KernelStack],
     count: int,
     seed: int = 0,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> Surrogates:
     """`count` surrogate models of each null, named and tested as the model itself is.
 

@@ -5,7 +5,7 @@ transport (the assignment of largest total similarity); the null matches kernels
 shuffled. Owns the matching and its p; names are `naming.py`'s.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from mta_viz.analysis.kernels.naming import KernelShape, name_kernels
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import KernelPlace, ModelConfig
 from mta_viz.errors import MtaVizError
+from mta_viz.run.tracing import Progress
 from mta_viz.tables import Table
 
 SHUFFLES = 999
@@ -234,7 +235,7 @@ class Lasting:
 
 
 def lasting_names(
-    history: KernelHistory, config: ModelConfig, progress: Callable[[float], None] | None = None
+    history: KernelHistory, config: ModelConfig, progress: Progress = lambda share: None
 ) -> tuple[Lasting, ...]:
     """Of every key-query kernel whose last snapshot bears a template's name, the longest-lasting first.
 
@@ -246,8 +247,7 @@ def lasting_names(
         stored = history.kernels.get(f"blocks.{layer}.attn.kernel_{where}")
         if stored is not None:
             rows += _lasting_of(stored, history.steps, config, layer, where)
-        if progress is not None:
-            progress(done / len(places))
+        progress(done / len(places))
     return tuple(sorted(rows, key=lambda row: row.since))
 
 

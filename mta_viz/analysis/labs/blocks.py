@@ -24,6 +24,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.trace import Trace
+from mta_viz.run.tracing import Progress
 from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
 from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.tokenizers.base import Tokens
@@ -58,7 +59,7 @@ def evaluate_blocks(
     seed: int = 0,
     batch: int = 20,
     keep: Callable[[BlocksEvaluation], None] = lambda result: None,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> BlocksEvaluation:
     """Measure `model` on `n` full-length sequences of the evaluation stream `seed`.
 

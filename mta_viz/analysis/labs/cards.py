@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mta_viz.analysis.kernels.finetuning import Answers, Perplexity
-from mta_viz.analysis.labs.needle import NeedleScore
+from mta_viz.analysis.labs.needle import NeedleScore, counted
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.validate import Measured, from_data
@@ -22,7 +22,7 @@ from mta_viz.errors import ConfigError, FileError
 from mta_viz.tables import Row, Table
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.facts import Task
-from mta_viz.tasks.intervals import accuracy_interval, mean_interval
+from mta_viz.tasks.intervals import mean_interval
 from mta_viz.tasks.needles import NeedleTask
 
 CARD = "card.json"
@@ -47,11 +47,6 @@ def trained_for(folder: Path | None) -> str | None:
     """The task that the card names: needle, pairs, blocks, questions ...; None where none is named."""
     task = read_card(folder).get("task")
     return task if isinstance(task, str) else None
-
-
-def counted(right: int, n: int) -> NeedleScore:
-    """The share of right answers with its exact interval. Raises ValueError for counts that cannot be."""
-    return NeedleScore(right, n, right / n if n else 0.0, accuracy_interval(right, n))
 
 
 def card_score(folder: Path | None, sha256: Callable[[], str], task: Task | BlockTask) -> NeedleScore | None:

@@ -78,7 +78,12 @@ class StepCrop:
         return replace(side, values=values, query_start=asking.start, key_start=asked.start, row_sums=None)
 
 
-def region(asking: Span, asked: Span, n_tokens: int, *, above: int, beside: int) -> Region:
+NEIGHBOURS = 6  # tokens shown around a needle, about what a kernel reaches
+
+
+def region(
+    asking: Span, asked: Span, n_tokens: int, *, above: int = NEIGHBOURS, beside: int = NEIGHBOURS
+) -> Region:
     """With `above` rows over the asking queries and `beside` columns on both sides of the asked keys.
 
     Raises PromptError for a span that is not in the prompt.
@@ -103,9 +108,6 @@ def step_crops(trace: Trace, shown: Region, layer: int, head: int) -> tuple[Step
 
 def _cells(shown: AttentionMap) -> Float[Tensor, "query key"]:
     return shown.values.double().masked_fill(shown.masked, 0.0)
-
-
-NEIGHBOURS = 6  # tokens shown around a needle, about what a kernel reaches
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ def _competing(sample: NeedleSample | QuestionSample) -> tuple[GoldSpan | RoleSp
 def needle_region(sample: NeedleSample) -> Region:
     """Question x asked needle, with a few tokens of text around."""
     *_, asking = prompt_spans(sample)
-    return region(asking, sample_parts(sample).asked, len(sample.tokens), above=NEIGHBOURS, beside=NEIGHBOURS)
+    return region(asking, sample_parts(sample).asked, len(sample.tokens))
 
 
 def find(trace: Trace, parts: Parts, *, progress: Progress = lambda share: None) -> Finder:

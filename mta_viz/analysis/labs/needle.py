@@ -59,8 +59,13 @@ class Verdict:
 def needle_score(right: Iterable[bool]) -> NeedleScore:
     """The share of `right` and its interval; the share of none is NaN."""
     verdicts = list(right)
-    n, hits = len(verdicts), sum(verdicts)
-    return NeedleScore(hits, n, hits / n if n else math.nan, accuracy_interval(hits, n) if n else (0.0, 1.0))
+    return counted(sum(verdicts), len(verdicts)) if verdicts else NeedleScore(0, 0, math.nan, (0.0, 1.0))
+
+
+def counted(right: int, n: int) -> NeedleScore:
+    """The same of a count. Raises ValueError for counts that cannot be, and for none."""
+    interval = accuracy_interval(right, n)
+    return NeedleScore(right, n, right / n, interval)
 
 
 def check_vocabulary(model: HookedMTA, tokenizer: Tokenizer | None) -> Tokenizer:
@@ -320,7 +325,7 @@ def finder_means(
     n: int,
     *,
     keep: Callable[[FinderMeans], None] = lambda result: None,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> FinderMeans:
     """The samples `seed` to `seed + n - 1` of a task.
 

@@ -21,6 +21,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
 from mta_viz.run.jobs import OfModel, spread
 from mta_viz.run.named_tasks import TaskName, written_task
+from mta_viz.run.tracing import Progress
 from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import MAX_PAIRS, PAPER_NEEDLE, NeedleTask, PairsTask
 from mta_viz.tokenizers.base import Tokenizer
@@ -161,7 +162,7 @@ def run_sweep(
     done: Iterable[SampleResult] = (),
     *,
     keep: Callable[[tuple[SampleResult, ...]], None] = lambda result: None,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Progress = lambda share: None,
     on: str | None = None,
 ) -> tuple[SampleResult, ...]:
     """The results of every sample of `sweep`, in its order: those of `done`, the missing ones measured now.

@@ -20,6 +20,7 @@ from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.files import weights_digest
 from mta_viz.run.named_tasks import TaskName
+from mta_viz.run.tracing import Progress
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.tasks.needles import SENTENCE
@@ -100,7 +101,7 @@ def measure_missing(
     known: ModelResults,
     *,
     keep: Callable[[ModelResults], None] = lambda result: None,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Progress = lambda share: None,
     on: str | None = None,
 ) -> ModelResults:
     """`known` with the samples of `sweep` it lacks; others stay. The rest as of `run_sweep`."""

@@ -64,6 +64,7 @@ class OfSweep(Measured[Rows]):
     selected: Head | None = None
 
     def tried(self, config: ModelConfig) -> Plan:
+        """Each intervention of the sweep."""
         raise NotImplementedError
 
     def measure(self, source: Source) -> Rows:
@@ -77,6 +78,7 @@ class OfSweep(Measured[Rows]):
         return sweeps.sweep_table(result)
 
     def map(self, source: Source, title: str, rows: Sequence[SweepRow], limit: float | None = None) -> Figure:
+        """Changes, layers down and heads across."""
         values = grid(source.model.config, {place_of(row.intervention): row.change for row in rows})
         numbering, framed = source.numbering, self.selected
         return sweep_map(title, values, limit=limit, numbering=numbering, selected=framed, width=MAP_PX)
@@ -98,6 +100,7 @@ class Sweep(OfSweep):
         return SWEEPS[KIND[self.where]](config)
 
     def own(self, rows: Rows) -> Rows:
+        """Those of this place."""
         return tuple(row for row in rows if where_of(row.intervention) == self.where)
 
     def draw(self, source: Source, result: Rows) -> Figure:

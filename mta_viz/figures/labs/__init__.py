@@ -10,7 +10,7 @@ from mta_viz.analysis.attention.maps import AttentionMap, exact_map, shared_limi
 from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.cause.story import BY, RULE, Story, story_of
 from mta_viz.analysis.kernels.kernels import layer_kernels
-from mta_viz.analysis.labs.finder import NEIGHBOURS, Region, StepCrop, region, step_crops
+from mta_viz.analysis.labs.finder import StepCrop, region, step_crops
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.figures.labs import measured as measured
 from mta_viz.figures.labs.samples import CROP_PX, crop_limit, crop_picture
@@ -60,9 +60,9 @@ class StoryFigure(NamedFigure[StoryCrops]):
         """Raises as `mta_viz.story` does."""
         run, twin = source.trace, None if source.beside is None else source.beside.model
         opening = story_of(run, answer=self.answer, twin=twin, progress=source.progress)
-        if opening.place is None:
+        if opening.place is None or opening.asked is None:
             return StoryCrops(opening)
-        shown, place = _region(opening), opening.place
+        shown, place = region(opening.asking, opening.asked, len(opening.tokens)), opening.place
         if opening.kernel is None:
             rows, columns = (slice(side.start, side.stop) for side in (shown.queries, shown.keys))
             return StoryCrops(opening, final=exact_map(run, place[0], Stage.PATTERN, place[1], rows, columns))
@@ -125,10 +125,3 @@ class StoryFigure(NamedFigure[StoryCrops]):
 
     def file_parts(self) -> tuple[object, ...]:
         return (self.name,)
-
-
-def _region(opening: Story) -> Region:
-    """Question x asked words, with a few tokens around."""
-    assert opening.asked is not None
-    around = {"above": NEIGHBOURS, "beside": NEIGHBOURS}
-    return region(opening.asking, opening.asked, len(opening.tokens), **around)

@@ -12,7 +12,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.matches import AtMatches
-from mta_viz.analysis.attention.spans import Span
+from mta_viz.analysis.attention.spans import Span, asked_span
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, edits_differ
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
 from mta_viz.analysis.cause.shapley_file import TaskShapley, find_shapley
@@ -261,7 +261,7 @@ def draw_prompt(page: Page, kernel: KernelId) -> None:
     if page.trace is None:
         caption("Press Run to measure it on a prompt.")
         return
-    span = next((span for span in spans_of(page) if span.name.endswith("(asked)")), None)
+    span = asked_span(spans_of(page))
     key, asked = ("kernel effect", page.key, kernel, span), state.part(Wanted)
     seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
     if seconds > ASK_FROM and key not in asked.keys and stores().drawn.get(key) is None:

@@ -7,7 +7,7 @@ import streamlit as st
 from mta_viz.analysis.labs import blocks
 from mta_viz.analysis.labs.blocks import BlockAnswer, BlockSample, BlocksEvaluation
 from mta_viz.analysis.labs.finder import Finder, find
-from mta_viz.analysis.labs.needle import NeedleScore, at_once, needle_score
+from mta_viz.analysis.labs.needle import NeedleScore, at_once, counted
 from mta_viz.errors import PromptError
 from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, Blocks
 from mta_viz.model.transformer import HookedMTA
@@ -49,7 +49,7 @@ def draw_blocks(page: Page) -> None:
 def _right(task: BlockTask, model: HookedMTA, n: int, progress: Progress) -> NeedleScore:
     batch = at_once(model, task.n_tokens)
     wrong = blocks.evaluate_blocks(model, task, n=n, batch=batch, progress=progress).wrong
-    return needle_score([True] * (n - wrong) + [False] * wrong)
+    return counted(n - wrong, n)
 
 
 def _draw_form() -> Blocks:

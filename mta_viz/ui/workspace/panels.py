@@ -12,11 +12,11 @@ import streamlit as st
 from mta_viz.analysis.attention.cells import stage_before
 from mta_viz.analysis.attention.changes import layer_steps, subtract
 from mta_viz.analysis.attention.maps import AttentionMap, centred, round_up, shared_limit
-from mta_viz.analysis.attention.spans import QUESTION, Span
+from mta_viz.analysis.attention.spans import QUESTION, Span, asked_span
 from mta_viz.analysis.cause.story import Story
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId, layer_kernels
 from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
-from mta_viz.analysis.labs.finder import NEIGHBOURS, region
+from mta_viz.analysis.labs.finder import region
 from mta_viz.figures.attention.maps import WHOLE_UP_TO, HeadMap, Range, whole_map
 from mta_viz.figures.base import Drawn
 from mta_viz.figures.beside import EditedMaps
@@ -136,11 +136,11 @@ def crops_of(desk: Desk) -> Crops:
     if part is not None:
         crops["chosen part"] = (part.queries, part.keys)
     asking = next((span for span in head.spans if span.letter == QUESTION), None)
-    span = chosen_span(head) or next((span for span in head.spans if span.name.endswith("(asked)")), None)
+    span = chosen_span(head) or asked_span(head.spans)
     if desk.story is not None and desk.story.asked is not None:
         asking, span = asking or desk.story.asking, span or desk.story.asked
     if asking is not None and span is not None and span.letter != QUESTION:
-        shown = region(asking, span, len(head.tokens), above=NEIGHBOURS, beside=NEIGHBOURS)
+        shown = region(asking, span, len(head.tokens))
         sides = ((side.start, side.stop) for side in (shown.queries, shown.keys))
         crops[f"{_crop_name(asking)} x {_crop_name(span)}"] = (next(sides), next(sides))
     return crops

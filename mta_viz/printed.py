@@ -1,4 +1,4 @@
-"""How quantities, foreign text and results print: units, escapes, one line and a short table.
+"""How quantities and foreign text print: units, labels, escapes, one line.
 
 The one place that makes text from outside safe: `printable` a name, path or value in a sentence, `message` a
 sentence or list of problems, `safe` a text that is shown whole, `csv_cell` a cell.
@@ -6,8 +6,6 @@ sentence or list of problems, `safe` a text that is shown whole, `csv_cell` a ce
 
 import re
 import reprlib
-from collections.abc import Sequence
-from html import escape
 
 
 def size_text(n_bytes: int) -> str:
@@ -103,7 +101,7 @@ def csv_cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     shown = safe(value)
-    return f"'{shown}" if value.startswith(_FORMULA) and not _is_number(value) else shown
+    return f"'{shown}" if value.startswith(_FORMULA) and not is_number(value) else shown
 
 
 def short_repr(value: object) -> str:
@@ -114,79 +112,8 @@ def short_repr(value: object) -> str:
         return type(value).__name__
 
 
-ROWS = 10  # of a table; how many more there are is said
-CHARACTERS = 60  # of a prompt
-Row = Sequence[object]
-
-
-class Printed:
-    """A result with a `__repr__` and a `_repr_html_`: subclasses give `_title` and, with rows, `_table`."""
-
-    def _title(self) -> str:
-        raise NotImplementedError(type(self).__name__)
-
-    def _table(self) -> tuple[Row, Sequence[Row]]:
-        """Names of columns, and rows; without rows there is no table."""
-        return (), ()
-
-    def __repr__(self) -> str:
-        columns, rows = self._table()
-        return "\n".join([safe(self._title()), *text_lines(columns, rows)])
-
-    def _repr_html_(self) -> str:
-        columns, rows = self._table()
-        return f"<div><p>{escape(safe(self._title()))}</p>{html_table(columns, rows)}</div>"
-
-
-class PrintedRows(tuple, Printed):
-    """A tuple of results that prints as a table."""
-
-    __slots__ = ()
-    __repr__ = Printed.__repr__
-
-
-def number(value: float) -> str:
-    """`+4.18`, `-0.0213`: three digits, with sign."""
-    return f"{value:+.3g}"
-
-
-def shortened(text: str) -> str:
-    """A prompt on one line: quoted, line ends escaped, its middle left out when it is long."""
-    half = CHARACTERS // 2
-    return repr(text if len(text) <= CHARACTERS else f"{text[:half]} ... {text[-half:]}")
-
-
-def text_lines(columns: Row, rows: Sequence[Row]) -> list[str]:
-    """Rows under their names, columns aligned; words left, numbers right."""
-    if not rows:
-        return []
-    shown = [list(map(_cell, row)) for row in (columns, *rows[:ROWS])]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    right = [isinstance(value, int | float) or _is_number(value) for value in rows[0]]
-    lines = []
-    for row in shown:
-        cells = zip(row, widths, right, strict=True)
-        padded = [cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in cells]
-        lines.append("  " + "  ".join(padded).rstrip())
-    return lines + ([f"  ... and {len(rows) - ROWS} more"] if len(rows) > ROWS else [])
-
-
-def html_table(columns: Row, rows: Sequence[Row]) -> str:
-    """The same as an HTML table."""
-    if not rows:
-        return ""
-    head = "".join(f"<th>{escape(_cell(name))}</th>" for name in columns)
-    cells = ("".join(f"<td>{escape(_cell(value))}</td>" for value in row) for row in rows[:ROWS])
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    more = f"<p>... and {len(rows) - ROWS} more</p>" if len(rows) > ROWS else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else safe(str(value))
-
-
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a cell reads as a number, or as one with a per cent sign."""
     try:
         float(str(value).removesuffix("%"))
     except ValueError:

@@ -91,6 +91,12 @@ def _is_same(new: Path, old: Path) -> bool:
     return old.is_file() and filecmp.cmp(new, old, shallow=False)
 
 
+def check_new(path: Path, force: bool) -> None:
+    """Raises MtaVizError where something is at the path, unless `force` lets a notebook replace it."""
+    if path.exists() and not force:
+        raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
+
+
 def check_free(folder: Path, names: Sequence[str], overwrite: bool = False) -> None:
     """Raises CheckpointError where one of these files is in the folder, unless it may be overwritten."""
     there = [name for name in names if (folder / name).exists()]

@@ -11,8 +11,8 @@ import mta_viz
 from mta_viz.model.editing import edited
 from mta_viz.model.interventions import KernelToIdentity
 from mta_viz.model.stages import Stage
-from mta_viz.printed import html_table, text_lines
 from mta_viz.run.tracing import Trace
+from mta_viz.tables import html_table, text_lines
 from mta_viz.tokenizers.base import Tokens
 
 ROOT = Path(__file__).parents[1]

@@ -22,9 +22,9 @@ from mta_viz.checkpoint.reading import find_checkpoints
 from mta_viz.checkpoint.relatives import model_roots
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import find_browser
-from mta_viz.printed import Printed, printable, size_text
+from mta_viz.printed import printable, size_text
 from mta_viz.run.devices import all_threads, checked_device, devices, free_bytes
-from mta_viz.tables import Table
+from mta_viz.tables import Printed, Table
 from mta_viz.version import APP, TESTED, VERSION
 
 State = Literal["ok", "note", "wrong"]

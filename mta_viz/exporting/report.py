@@ -40,7 +40,7 @@ from mta_viz.run.named_tasks import series_of, task_name
 from mta_viz.run.tracing import Progress, Prompt, capture, check_runs, load, tokenize
 from mta_viz.tokenizers.builtin import CharTokenizer
 from mta_viz.version import VERSION
-from mta_viz.writing import write
+from mta_viz.writing import check_new, write
 
 SAMPLES = 60  # of a task, for model and twin each
 TURNS = 3  # of a task that goes through depths the third sample lies amid its haystack
@@ -98,8 +98,7 @@ class Report:
     def save(self, path: Path | str, *, force: bool = False, progress: Progress = lambda share: None) -> Path:
         """Write .html or .pdf. Raises MtaVizError for another suffix, and for a file that is there."""
         path = checked_path(Path(path))
-        if path.exists() and not force:
-            raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
+        check_new(path, force)
         content = self.pdf(progress) if path.suffix.lower() == ".pdf" else self.html(progress)
         write(path, content)
         return path

@@ -40,10 +40,10 @@ from mta_viz.figures.kernels.atlas import GROUPS, group_of
 from mta_viz.figures.kernels.gallery import effects_without, kernel_rows
 from mta_viz.figures.labs import ODDS, SHARES, StoryFigure
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import number, probability_text, size_text
+from mta_viz.printed import probability_text, size_text
 from mta_viz.run.files import weights_digest
 from mta_viz.run.scoring import embedded
-from mta_viz.tables import Table
+from mta_viz.tables import Table, number
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
 
 LISTED, TILES, NAMED = 8, 6, 4  # rows of a table, kernels of a picture, names in a cell

@@ -33,7 +33,7 @@ from mta_viz.figures.base import Drawn
 from mta_viz.printed import safe, size_text
 from mta_viz.run.tracing import Progress
 from mta_viz.version import VERSION
-from mta_viz.writing import write
+from mta_viz.writing import check_new, write
 
 # Names Windows keeps for devices, whatever the suffix.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -241,8 +241,7 @@ def export(
     format = next((name for name in FORMATS if f".{name}" == path.suffix.lower()), None)
     if format is None:
         raise MtaVizError(f"{path} ends with none of .{', .'.join(FORMATS)}: which format is it to have?")
-    if path.exists() and not force:
-        raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
+    check_new(path, force)
     if not path.parent.is_dir():
         raise MtaVizError(f"the folder {path.parent} does not exist; create it first")
     choices = Choices(size, colours, dpi)

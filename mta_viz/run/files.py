@@ -28,7 +28,7 @@ from mta_viz.printed import printable, size_text
 from mta_viz.run.trace import About, Place, StoredTrace, Trace, from_header
 from mta_viz.run.tracing import operated
 from mta_viz.tokenizers.base import Tokens, label
-from mta_viz.writing import replacing
+from mta_viz.writing import check_new, replacing
 
 MAX_BYTES = 4 * door.GIB
 MOST_NAMES = 96 * door.MIB  # the header, whose description lists every token
@@ -118,8 +118,7 @@ def save_trace(
     path = Path(path)
     places = _places(trace, stages, layers)
     with replacing(path) as partial:
-        if path.exists() and not force:
-            raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
+        check_new(path, force)
         tensors, metadata = _contents(trace, places)
         save_file(dict(tensors), partial, metadata=metadata)
     return path

@@ -26,8 +26,8 @@ from mta_viz.model.ops import future_cells
 from mta_viz.model.plans import Plan, PlanData, check_plan, plan_as_data
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import Printed, shortened
 from mta_viz.run.devices import in_turns, set_threads
+from mta_viz.tables import Printed, shortened
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.version import VERSION
 

@@ -15,10 +15,8 @@ from torch import Tensor
 from mta_viz.analysis.attention.changes import difference_steps
 from mta_viz.errors import MtaVizError, PromptError, check_index
 from mta_viz.model.stages import Stage
-from mta_viz.printed import Printed, PrintedRows, Row
 from mta_viz.run.tracing import Trace
-from mta_viz.tables import Row as TableRow
-from mta_viz.tables import Table
+from mta_viz.tables import Printed, PrintedRows, Row, Table
 from mta_viz.tokenizers.base import Tokens
 
 By = Literal["value", "change", "contribution"]
@@ -101,7 +99,7 @@ def top_cells(
 def cells_table(cells: Sequence[TopCell], tokens: Tokens) -> Table:
     """One row a cell, in their order."""
     pieces = tokens.pieces
-    rows: list[TableRow] = []
+    rows: list[Row] = []
     for cell in cells:
         place = (cell.query, pieces[cell.query], cell.key, pieces[cell.key])
         rows.append((*place, cell.value, cell.before, cell.contribution))

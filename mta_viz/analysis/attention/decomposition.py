@@ -20,9 +20,8 @@ from mta_viz.analysis.attention.changes import Step, layer_steps
 from mta_viz.analysis.kernels.kernels import Offsets, kernel_offsets
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage, layer_stages
-from mta_viz.printed import Printed, Row, number
 from mta_viz.run.tracing import Trace
-from mta_viz.tables import Table
+from mta_viz.tables import Printed, Row, Table, number
 from mta_viz.tokenizers.base import Tokens
 
 State = Literal["inside", "outside", "future"]

@@ -18,9 +18,8 @@ from mta_viz.analysis.attention.spans import Span, check_span, selectivity, span
 from mta_viz.errors import PromptError, check_index
 from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage
-from mta_viz.printed import Printed, PrintedRows, Row, number
 from mta_viz.run.tracing import Progress, Trace
-from mta_viz.tables import Table
+from mta_viz.tables import Printed, PrintedRows, Row, Table, number
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ from mta_viz.analysis.cause.attribution import SECONDS, Attribution, Baseline
 from mta_viz.errors import PromptError, check_index
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import Printed, Row, number
 from mta_viz.run.scoring import Question
 from mta_viz.run.tracing import Progress, Trace, capture, progress_within, tokenize
-from mta_viz.tables import Table
+from mta_viz.tables import Printed, Row, Table, number
 from mta_viz.tokenizers.base import Tokens
 
 Method = Literal["gradients", "ablation"]

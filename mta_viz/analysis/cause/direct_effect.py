@@ -22,9 +22,8 @@ from mta_viz.model import ops
 from mta_viz.model.attention import GROUP_NORM_EPS, Attention
 from mta_viz.model.stages import Stage, linear_from
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import Printed, Row, number
 from mta_viz.run.tracing import Trace
-from mta_viz.tables import Table
+from mta_viz.tables import Printed, Row, Table, number
 from mta_viz.tokenizers.base import Tokens
 
 AFTER_SOFTMAX = {Stage.SOFTMAX_KQ.value.hook, Stage.PATTERN.value.hook, "hook_z"}

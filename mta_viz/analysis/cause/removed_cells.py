@@ -17,10 +17,9 @@ from torch import Tensor
 from mta_viz.analysis.cause.answers import Answer
 from mta_viz.analysis.cause.direct_effect import Cell, DirectEffects
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import Printed, Row, number
 from mta_viz.run.scoring import Rerun, without_cell
 from mta_viz.run.tracing import Progress
-from mta_viz.tables import Table
+from mta_viz.tables import Printed, Row, Table, number
 
 WHOLE = 8  # cells that are removed in turn unless asked for more
 DEFINITION = (

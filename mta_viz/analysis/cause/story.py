@@ -23,9 +23,9 @@ from mta_viz.analysis.labs.finder import Finder, Parts, find
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import Printed, Row, number, probability_text
+from mta_viz.printed import probability_text
 from mta_viz.run.tracing import Progress, Prompt, Trace, capture, generate
-from mta_viz.tables import Table
+from mta_viz.tables import Printed, Row, Table, number
 from mta_viz.tokenizers.base import Tokens
 
 LEAST_CHANGE, LEAST_SHARE = 0.1, 0.05  # nats of the answer's log-odds; of the row's weight

@@ -31,11 +31,10 @@ from mta_viz.model.interventions import (
 )
 from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel, everything_to_identity, plan_as_data
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import Printed, Row, number
 from mta_viz.run.jobs import OfModel, spread
 from mta_viz.run.scoring import Below, end_logits_from
 from mta_viz.run.tracing import Progress, Prompt, activations, capture
-from mta_viz.tables import Table
+from mta_viz.tables import Printed, Row, Table, number
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
 
 FALL = math.log(10)  # nats: the answer's probability has fallen to a tenth

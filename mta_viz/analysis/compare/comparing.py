@@ -23,10 +23,8 @@ from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import Plan, everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import Printed, Row, number
 from mta_viz.run.tracing import Progress, Prompt, Trace, capture, progress_within
-from mta_viz.tables import Row as TableRow
-from mta_viz.tables import Table
+from mta_viz.tables import Printed, Row, Table, number
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 
@@ -156,10 +154,10 @@ class Comparison(Printed):
         columns = ("layer", "head", "a", "layer_b", "head_b", "b", "a_minus_b", "pair_r")
         if self.needle is None:
             return Table(columns, ())
-        rows: list[TableRow] = []
+        rows: list[Row] = []
         for place in np.ndindex(*self.needle.a.shape):
             partner, r = self.pairs.of(*place), float(self.pairs.r[place])
-            beside: TableRow = (None,) * 4
+            beside: Row = (None,) * 4
             if partner is not None:
                 beside = (*partner, float(self.needle.b[partner]), float(self.needle.difference[place]))
             rows.append((*place, float(self.needle.a[place]), *beside, None if np.isnan(r) else r))

@@ -15,13 +15,13 @@ import torch
 
 from mta_viz.analysis.labs import needle
 from mta_viz.analysis.labs.cards import trained_for
-from mta_viz.analysis.labs.finder import Finder, find, sample_parts
+from mta_viz.analysis.labs.finder import Finder, sample_parts
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
 from mta_viz.run.jobs import OfModel, gathered
 from mta_viz.run.scoring import end_logits
-from mta_viz.run.tracing import Progress, capture, generate, progress_within, score
+from mta_viz.run.tracing import Progress, generate, progress_within, score
 from mta_viz.tables import Table
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import median_interval
@@ -220,10 +220,7 @@ def run_question(
     """
     tokenizer = needle.check_vocabulary(model, model.tokenizer)
     sample = make_question_sample(tokenizer, task, seed)
-    begin("Running the prompt")
-    trace = capture(model, sample.tokens, progress=progress)
-    begin("Looking where every head looks")
-    finder = find(trace, sample_parts(sample), progress=progress)
+    finder = needle.run_finder(model, sample.tokens, sample_parts(sample), begin, progress)
     begin("Reading the answer")
     answer = greedy_answer(model, tokenizer, sample, progress=progress)
     scored = score_output(answer, sample.answer, sample.question.text, sample.labels)

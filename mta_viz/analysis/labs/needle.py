@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from mta_viz.analysis.attention.heads import SCORES
-from mta_viz.analysis.labs.finder import Finder, find, sample_parts
+from mta_viz.analysis.labs.finder import Finder, Parts, find, sample_parts
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
@@ -26,7 +26,7 @@ from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, check_runs, generate
 from mta_viz.tasks.facts import GoldSpan, NeedleSample, Task, answer_ids
 from mta_viz.tasks.intervals import accuracy_interval, mean_interval, median_interval
-from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 T = TypeVar("T")
 CELLS_AT_ONCE = {"cpu": 2**11, "cuda": 2**14}  # tokens in one batch: small ones stay in a CPU's cache
@@ -251,6 +251,16 @@ def answered(continuation: str, gold: str) -> str:
     return text.partition("\n")[0].strip()
 
 
+def run_finder(
+    model: HookedMTA, tokens: Tokens, parts: Parts, begin: Callable[[str], None], progress: Progress
+) -> Finder:
+    """Where every head of a run looks. `begin` and `progress` as of `run_needle`."""
+    begin("Running the prompt")
+    trace = capture(model, tokens, progress=progress)
+    begin("Looking where every head looks")
+    return find(trace, parts, progress=progress)
+
+
 def run_needle(
     model: HookedMTA,
     task: Task,
@@ -266,10 +276,7 @@ def run_needle(
     tokenizer, finder = check_vocabulary(model, model.tokenizer), None
     sample = task.sample(tokenizer, seed)
     if any(needle.kind == "asked" for needle in sample.needles):
-        begin("Running the prompt")
-        trace = capture(model, sample.tokens, progress=progress)
-        begin("Looking where every head looks")
-        finder = find(trace, sample_parts(sample), progress=progress)
+        finder = run_finder(model, sample.tokens, sample_parts(sample), begin, progress)
     begin("Reading the answer")
     new = max(len(sample.answer_ids), 4) + 1
     continuation = tokenizer.decode(generate(model, sample.tokens, new, progress=progress))

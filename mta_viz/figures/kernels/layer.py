@@ -9,7 +9,7 @@ from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.table import FROM_START, OLDER, KernelCurves, kernel_curves
 from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.history import HISTORY_FILE, KernelHistory, read_history, read_run_history
-from mta_viz.config import KernelPlace, MixingPlace
+from mta_viz.config import KernelPlace, MixingPlace, Where
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
 from mta_viz.figures.kernels.gallery import KernelFigure, model_layers
@@ -32,21 +32,26 @@ FOREIGN = (
 )
 
 
-@named("layer-kernels")
-class LayerKernels(KernelFigure[kernels.LayerKernelSet]):
-    """The key-query kernels of a layer, a panel a head, for the screen; "kernels" is the printed one.
-
-    `scale`: "shared" by all heads, or each its "own".
-    """
-
+@dataclass(frozen=True)
+class _OfLayer(KernelFigure[kernels.LayerKernelSet]):
     layer: int
-    where: KernelPlace = "pre"
-    scale: Scale = "shared"
+    where: Where = "pre"
 
     def result(self, source: Source) -> kernels.LayerKernelSet:
         """All kernels of the layer. Raises MtaVizError where it has none at that place."""
         kernels.check_layer(source.model.config, self.layer, self.where)
         return model_layers(source)[self.layer]
+
+
+@named("layer-kernels")
+class LayerKernels(_OfLayer):
+    """The key-query kernels of a layer, a panel a head, for the screen; "kernels" is the printed one.
+
+    `scale`: "shared" by all heads, or each its "own".
+    """
+
+    where: KernelPlace = "pre"
+    scale: Scale = "shared"
 
     def draw(self, source: Source, result: kernels.LayerKernelSet) -> go.Figure:
         return kernel_grid(result, self.where, scale=self.scale, layer=self.layer, numbering=source.numbering)
@@ -58,17 +63,11 @@ class LayerKernels(KernelFigure[kernels.LayerKernelSet]):
 
 
 @named("layer-mixing")
-class LayerMixing(KernelFigure[kernels.LayerKernelSet]):
+class LayerMixing(_OfLayer):
     """The head-mixing matrix of a layer; groups of heads are blocks."""
 
     words: ClassVar[str] = "Rows: what this target head receives; columns: the source heads it takes from."
-    layer: int
     where: MixingPlace = "head_pre"
-
-    def result(self, source: Source) -> kernels.LayerKernelSet:
-        """All kernels of the layer. Raises MtaVizError where it mixes no heads at that place."""
-        kernels.check_layer(source.model.config, self.layer, self.where)
-        return model_layers(source)[self.layer]
 
     def draw(self, source: Source, result: kernels.LayerKernelSet) -> go.Figure:
         return head_mixing(result, self.where, self.layer, numbering=source.numbering)

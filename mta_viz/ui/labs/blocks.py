@@ -6,14 +6,14 @@ import streamlit as st
 
 from mta_viz.analysis.labs import blocks
 from mta_viz.analysis.labs.blocks import BlockAnswer, BlockSample, BlocksEvaluation
-from mta_viz.analysis.labs.finder import Finder, find
-from mta_viz.analysis.labs.needle import NeedleScore, at_once, counted
+from mta_viz.analysis.labs.finder import Finder
+from mta_viz.analysis.labs.needle import NeedleScore, at_once, counted, run_finder
 from mta_viz.errors import PromptError
 from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, Blocks
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.parts import colors_of
 from mta_viz.printed import probability_text
-from mta_viz.run.tracing import Progress, capture, estimate_seconds
+from mta_viz.run.tracing import Progress, estimate_seconds
 from mta_viz.tasks.blocks import OUTPUTS, BlockTask
 from mta_viz.ui.labs import fits, parts
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
@@ -69,7 +69,9 @@ def _draw_sample(page: Page, form: Blocks) -> None:
     seconds = fits.seconds_here(page.model, form.task.n_tokens, RUNS)
 
     def do(work: Work, keep: Keep) -> tuple[BlockAnswer, Finder]:
-        return _run(page.model, sample, work)
+        asked = blocks.block_parts(sample)
+        finder = run_finder(page.model, sample.tokens, asked, work.begin, work.report)
+        return blocks.answer_block(page.model, sample), finder
 
     key = (page.model_key, form)
     run: tuple[BlockAnswer, Finder] | None = parts.sample_run("blocks", key, NUMBER, SHOWN, seconds, do)
@@ -83,14 +85,6 @@ def _draw_sample(page: Page, form: Blocks) -> None:
     prompt = (sample.tokens.text or "", lambda: finder.parts.all)
     crop = BlockCrop(**vars(form))
     parts.draw_heads(page, BlockFinder(**vars(form)), crop, finder, "Block", prompt)
-
-
-def _run(model: HookedMTA, sample: BlockSample, running: Work) -> tuple[BlockAnswer, Finder]:
-    running.begin("Running the sequence")
-    trace = capture(model, sample.tokens, progress=running.report)
-    running.begin("Looking where every head looks")
-    asked = blocks.block_parts(sample)
-    return blocks.answer_block(model, sample), find(trace, asked, progress=running.report)
 
 
 def _sequence_html(sample: BlockSample, answer: BlockAnswer) -> str:

@@ -103,13 +103,18 @@ def splice(index: int, *items: Listed) -> None:
     change((*now[:index], *items, *now[index + 1 :]))
 
 
+def plan_words(plan: Plan, numbering: int) -> str:
+    """Its first interventions, and how many more there are."""
+    words = ", ".join(part.text(numbering) for part in plan[:NAMED])
+    return words + (f" and {len(plan) - NAMED} more" if len(plan) > NAMED else "")
+
+
 def say_plan(page: Page) -> None:
     """Over a page that shows the original model: that a plan is active, and a way to be rid of it."""
     plan = current_plan(page.model.config)
     if not plan:
         return
-    words = ", ".join(part.text(page.numbering) for part in plan[:NAMED])
-    words += f" and {len(plan) - NAMED} more" if len(plan) > NAMED else ""
+    words = plan_words(plan, page.numbering)
     with st.container(horizontal=True, vertical_alignment="center", key="plan-strip"):
         shown = "this shows the original model. The Workspace shows the edited one."
         st.warning(plain(f"A plan is active ({words}), {shown}"))

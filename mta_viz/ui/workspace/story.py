@@ -33,7 +33,7 @@ from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.measuring import Keep, Measurement, Results, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import resolve
-from mta_viz.ui.shell.plan import ANSWER, NAMED, PLAN_SHOWN, SHOWN
+from mta_viz.ui.shell.plan import ANSWER, PLAN_SHOWN, SHOWN
 from mta_viz.ui.shell.show import source_of
 from mta_viz.ui.shell.widgets import bar, plain
 from mta_viz.ui.shell.work import Work, time_text
@@ -165,13 +165,11 @@ def draw_answer(desk: Desk) -> None:
 def draw_plan_strip(desk: Desk) -> None:
     """The plan with what it does to the answer, and the switch between the runs."""
     page, plan = desk.original, desk.plan
-    words = ", ".join(part.text(page.numbering) for part in plan[:NAMED])
-    words += f" and {len(plan) - NAMED} more" if len(plan) > NAMED else ""
     with st.container(horizontal=True, vertical_alignment="center", key="plan-strip"):
         bar("Show", SHOWN, PLAN_SHOWN, label_visibility="collapsed")
         before, after = _standing(page, ()), _standing(page, plan)
         effect = f"answer {_moved(after.log_odds - before.log_odds)}{_words(after)}"
-        st.markdown(f"**Plan:** {plain(words)} · {effect}", width="content")
+        st.markdown(f"**Plan:** {plain(plans.plan_words(plan, page.numbering))} · {effect}", width="content")
         st.button("", icon=":material/undo:", key="plan.back", help="Undo", on_click=plans.undo)
         look: Any = {"icon": ":material/close:", "help": "Remove all"}
         st.button("", key="strip.clear", on_click=plans.change, args=((),), **look)

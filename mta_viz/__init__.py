@@ -10,6 +10,7 @@ Importing the package costs milliseconds; torch comes with the first call.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# ruff: noqa: F401  # the names of `_NAMES`, which type checkers do not read
 if TYPE_CHECKING:
     from mta_viz.analysis.attention.cells import lens_over_layers, top_cells, top_tokens
     from mta_viz.analysis.attention.decomposition import decompose
@@ -35,39 +36,6 @@ if TYPE_CHECKING:
 
 from mta_viz.version import VERSION as __version__
 
-__all__ = [
-    "Stage",
-    "__version__",
-    "ablate",
-    "attribute",
-    "attribute_heads",
-    "capture",
-    "compare",
-    "decompose",
-    "direct_effect",
-    "draw_map",
-    "export",
-    "figure",
-    "head_scores",
-    "insert_mta",
-    "kernel_paths",
-    "kernels",
-    "lens_over_layers",
-    "load",
-    "open_trace",
-    "operator",
-    "ranking",
-    "recurrence",
-    "responsibilities",
-    "save_trace",
-    "shapley_values",
-    "story",
-    "tap_gains",
-    "top_cells",
-    "top_tokens",
-    "whole_effects",
-]
-
 _NAMES = {
     "analysis.attention.cells": "lens_over_layers top_cells top_tokens",
     "analysis.attention.decomposition": "decompose",
@@ -92,6 +60,7 @@ _NAMES = {
     "run.tracing": "capture load",
 }
 _HOME = {name: f"mta_viz.{module}" for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ Sums are exact; directions of tokens have the final norm's gain in them, which i
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -41,33 +41,6 @@ def returned(
         raise PromptError("one token has no next one, so no loss; give two or more")
     loss = cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten().long())
     return (logits, loss) if return_type == "both" else loss
-
-
-@dataclass(frozen=True)
-class LensConfig:
-    """The model's sizes under TransformerLens's names."""
-
-    n_layers: int
-    n_heads: int
-    n_key_value_heads: int
-    d_model: int
-    d_head: int
-    d_mlp: int
-    d_vocab: int
-    d_vocab_out: int
-    n_ctx: int
-    device: torch.device
-    dtype: torch.dtype
-    model_name: str
-    n_params: int
-    eps: float
-    rotary_base: float
-    normalization_type: str = "RMS"
-    act_fn: str = "silu"
-    gated_mlp: bool = True
-    attn_only: bool = False
-    positional_embedding_type: str = "rotary"
-    default_prepend_bos: bool = True
 
 
 _SCALE = re.compile(r"(blocks\.\d+\.)?(ln1|ln2|ln_final)\.hook_scale")
@@ -189,12 +162,12 @@ class LensNames:
         return output, LensCache(cache, self, has_batch_dim=not remove_batch_dim)
 
     @property
-    def cfg(self) -> LensConfig:
-        """Sizes and settings; `n_params` are those of the layers' matrices, as there, and kernels."""
+    def cfg(self) -> SimpleNamespace:
+        """Sizes and settings under TransformerLens's names; `n_params`: the layers' matrices, and kernels."""
         own, weight = self.config, self.embed.weight
         name = "multi-token-attention" if self.source is None else run_folder(self.source.path).name
         same = ("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "n_ctx")
-        return LensConfig(
+        return SimpleNamespace(
             **{size: getattr(own, size) for size in same},
             n_key_value_heads=own.n_kv_heads,
             d_vocab=own.vocab_size,
@@ -205,6 +178,8 @@ class LensNames:
             n_params=sum(matrix.numel() for matrix in self.blocks.parameters() if matrix.ndim > 1),
             device=weight.device,
             dtype=weight.dtype,
+            **{"normalization_type": "RMS", "act_fn": "silu", "gated_mlp": True, "attn_only": False},
+            **{"positional_embedding_type": "rotary", "default_prepend_bos": True},
         )
 
     @property

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import sys
-from argparse import ArgumentTypeError
+from argparse import ArgumentError, ArgumentParser
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from mta_viz.analysis.labs.sweep import Sweep, run_sweep
 from mta_viz.analysis.labs.task_samples import blocks_batches
 from mta_viz.analysis.labs.text import score_passages
 from mta_viz.cli import main
-from mta_viz.cli.flags import cluster
+from mta_viz.cli.flags import add_on
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import OfModel, gathered, spread
@@ -164,6 +164,9 @@ def test_without_ray_and_with_a_wrong_place_it_is_said_what_to_do(model, tmp_pat
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MtaVizError, match=r"pip install 'mta-viz\[ray\]'"):
         list(spread(work_of(model, tmp_path), [[0]], "ray"))
-    assert cluster("ray") == "ray" and cluster("ray://10.0.0.1:10001")
-    with pytest.raises(ArgumentTypeError, match="ray://HOST:PORT"):
-        cluster("ray://10.0.0.1")
+    parser = ArgumentParser(exit_on_error=False)
+    add_on(parser)
+    for place in ("ray", "ray://10.0.0.1:10001"):
+        assert parser.parse_args(["--on", place]).on == place
+    with pytest.raises(ArgumentError, match="ray://HOST:PORT"):
+        parser.parse_args(["--on", "ray://10.0.0.1"])

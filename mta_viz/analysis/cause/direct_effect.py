@@ -101,9 +101,9 @@ def direction(trace: Trace, position: int, token: int) -> Float[Tensor, " d_mode
     The token's unembedding under the final norm, its scale as the run left it.
     """
     model, resid = trace.model, trace.residuals[-1, position]
-    weight, norm = (model.embed if model.unembed is None else model.unembed).weight, model.ln_final
+    norm = model.ln_final
     scale = torch.rsqrt(resid.pow(2).mean() + norm.eps)
-    return weight[token].float() * norm.weight.float() * norm.factor * scale
+    return model.W_U[:, token].float() * norm.weight.float() * norm.factor * scale
 
 
 def _checked(trace: Trace, layer: int, position: int, token: int) -> Attention:

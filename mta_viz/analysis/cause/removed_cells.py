@@ -121,6 +121,6 @@ def _removed(effects: DirectEffects, cell: Cell, run: Rerun) -> RemovedCell:
 
 def _logits(model: HookedMTA, resid: Float[Tensor, "run d_model"]) -> Float[Tensor, "run vocab"]:
     """In float64, whatever the model's dtype: small differences of large numbers are wanted."""
-    weight, norm = (model.embed if model.unembed is None else model.unembed).weight, model.ln_final
+    norm = model.ln_final
     scaled = resid.double() * torch.rsqrt(resid.double().pow(2).mean(-1, keepdim=True) + norm.eps)
-    return (scaled * norm.weight.double() * norm.factor) @ weight.double().T
+    return (scaled * norm.weight.double() * norm.factor) @ model.W_U.double()

@@ -24,7 +24,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import find_browser
 from mta_viz.printed import printable, size_text
 from mta_viz.run.devices import all_threads, checked_device, devices, free_bytes
-from mta_viz.tables import Printed, Table
+from mta_viz.tables import Printed, Row, Table
 from mta_viz.version import APP, TESTED, VERSION
 
 State = Literal["ok", "note", "wrong"]
@@ -66,7 +66,7 @@ class Diagnosis(Printed):
     def _title(self) -> str:
         return f"mta_viz {VERSION} on this machine: {'all is well' if self.ok else 'something is wrong'}"
 
-    def _table(self) -> tuple[Sequence[object], Sequence[Sequence[object]]]:
+    def _table(self) -> tuple[Row, Sequence[Row]]:
         return self.table().columns, self.table().rows
 
 

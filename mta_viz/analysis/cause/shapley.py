@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
-from pydantic import PlainValidator
+from pydantic import Field, PlainValidator
 
 from mta_viz.analysis.cause.coalitions import Alone, Coalitions, Kept
 from mta_viz.analysis.cause.effects import kernel_ids
@@ -102,8 +102,8 @@ class Shapley:
     none: float
     complete_accuracy: float
     none_accuracy: float
-    values: tuple[KernelValue, ...]
-    removals: tuple[Removal, ...]
+    values: Annotated[tuple[KernelValue, ...], Field(validation_alias="kernels")]  # so in a file
+    removals: Annotated[tuple[Removal, ...], Field(validation_alias="greedy_sets")]
 
     @property
     def effect(self) -> float:

@@ -4,7 +4,7 @@ Owns the task's words, the file's format and whether a file belongs to a checkpo
 `shapley`'s.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,13 +12,12 @@ import torch
 
 from mta_viz.analysis.cause.answers import AnswerMeter
 from mta_viz.analysis.cause.effects import Absent, find_measured
-from mta_viz.analysis.cause.shapley import KernelValue, Removal, Shapley
+from mta_viz.analysis.cause.shapley import KernelValue, Shapley
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError
-from mta_viz.model.plans import Edit
 from mta_viz.tables import Table
 
 FILE, FORMAT = "shapley.json", "mta_viz shapley 1"
@@ -65,42 +64,28 @@ def prompt_batch(meter: AnswerMeter) -> tuple[str, list[GoldBatch]]:
     return setting, [GoldBatch(torch.tensor([[*prompt, *gold]]), len(gold) + 1, (tuple(gold),), right)]
 
 
-@dataclass(frozen=True)
-class _File:
+@dataclass(frozen=True, kw_only=True)
+class _File(Shapley):
     """The file's fields; those that follow from others are not read."""
 
     sha256: str
     task: Task
     setting: str
     seed: int
-    edit: Edit
-    n_samples: int
-    n_orders: int
-    complete: float
-    none: float
-    complete_accuracy: float
-    none_accuracy: float
-    kernels: tuple[KernelValue, ...]
-    greedy_sets: tuple[Removal, ...]
-
-    def result(self) -> TaskShapley:
-        measured = (self.complete, self.none, self.complete_accuracy, self.none_accuracy)
-        orders = self.edit, self.n_samples, self.n_orders
-        shared = Shapley(*orders, *measured, self.kernels, self.greedy_sets)
-        return TaskShapley(self.sha256, self.task, self.setting, self.seed, shared)
 
 
 def read_shapley(file: Path) -> TaskShapley:
     """The values in a file. Raises MtaVizError listing what is wrong with it."""
     content, remedy = door.read_bytes(file, door.RESULTS), "Move it away and measure again."
     read = from_text(_File, content, f"{file} as Shapley values", file_format=FORMAT, remedy=remedy)
-    listed = {value.kernel for value in read.kernels}
-    for kernel in (kernel for part in read.greedy_sets for kernel in part.kernels):
+    listed = {value.kernel for value in read.values}
+    for kernel in (kernel for part in read.removals for kernel in part.kernels):
         if kernel not in listed:
             raise MtaVizError(
                 f"{file} has a greedy set with {kernel.name()}, a kernel it does not list. {remedy}"
             )
-    return read.result()
+    shared = Shapley(**{own.name: getattr(read, own.name) for own in fields(Shapley)})
+    return TaskShapley(read.sha256, read.task, read.setting, read.seed, shared)
 
 
 def find_shapley(path: Path | None) -> TaskShapley | Absent:

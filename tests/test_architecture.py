@@ -196,7 +196,10 @@ def public(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def undocumented(root: Path) -> list[str]:
-    """Modules, public classes and functions without a docstring; a figure's method may have its base's."""
+    """Modules, public classes and functions without a docstring.
+
+    A figure's methods may have that of a base, and `add_flags` is what `mta_viz.cli` says of it.
+    """
     nodes = [(name, node) for name, tree, _ in sources(root) for node in public(tree)]
     of_figures = {
         getattr(node, "name", "")
@@ -207,6 +210,7 @@ def undocumented(root: Path) -> list[str]:
         f"{name}: {word} has no docstring"
         for name, node in nodes
         if not ast.get_docstring(node)
+        and not (name.startswith("mta_viz/cli/") and getattr(node, "name", None) == "add_flags")
         and not (name.startswith("mta_viz/figures/") and getattr(node, "name", None) in of_figures)
         for word in [getattr(node, "name", "the module")]
     ]

@@ -21,7 +21,6 @@ PLACE = re.compile(r"\s*L(\d{1,4})\s+H(\d{1,4})(?:\s+(\w+))?\s*", re.IGNORECASE)
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A prompt, what is changed, and what is measured."""
     add = parser.add_argument
     add_prompt(parser)
     about = "to the identity; pre, post, head_pre or head_post; may be repeated"

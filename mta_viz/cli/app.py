@@ -14,7 +14,6 @@ DEFAULT_PORT = 8501  # Streamlit's
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """Where it listens, and which models it offers."""
     add = parser.add_argument
     about = f"to listen on (default: {DEFAULT_PORT}, or the next one that is free)"
     add("--port", type=whole(1, 65535), metavar="N", help=about)

@@ -17,7 +17,6 @@ MAX_DIGITS = 18  # of a token's id; Python refuses to read thousands
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """An answer to a prompt, and what is asked about it."""
     add = parser.add_argument
     add_question(parser)
     add("--method", choices=("gradients", "ablation"), default="gradients")

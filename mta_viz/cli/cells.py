@@ -11,7 +11,6 @@ HELP = "the cells of a head's map that stand out"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A head's map, and what makes a cell stand out."""
     add_head(parser)
     about = "value (default), change by the step before, or contribution |P| ||v|| of final weights"
     parser.add_argument("--by", choices=("value", "change", "contribution"), default="value", help=about)

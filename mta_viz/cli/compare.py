@@ -13,7 +13,6 @@ HELP = "two models, two prompts, or with and without edits"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A model, a prompt, and what differs on the other side."""
     add_prompt(parser, chat=False)  # two models have two templates
     add = parser.add_argument
     about = "a second checkpoint; without B, --prompt-b and --plan: PATH with its kernels at the identity"

@@ -23,7 +23,6 @@ MOST_BLOCKS = 1000  # of any length; the letters' number allows fewer
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A model, what runs beside it, and the samples: blocks of letters, pairs, or a text."""
     add = parser.add_argument
     flags.add_model(parser)
     flags.add_on(parser)

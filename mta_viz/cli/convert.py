@@ -22,7 +22,6 @@ FORMATS = ("native", "lingua", "kernels", "adapter")
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """What to read, and what to write of it."""
     add = parser.add_argument
     add("path", type=Path, metavar="PATH", help=PATH)
     add_base(parser)

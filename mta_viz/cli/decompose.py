@@ -10,7 +10,6 @@ HELP = "why a cell of a map has its value, as an exact sum"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A head's map, and one of its cells."""
     add_head(parser)
     parser.add_argument("--query", type=int, metavar="N", help="the cell's row (default: the prompt's last)")
     parser.add_argument("--key", type=int, required=True, metavar="N", help="the cell's column")

@@ -13,7 +13,6 @@ WHOLE = 8  # as in `removed_cells`, which is imported later
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """An answer to a prompt, which of its tokens and layers, and how many cells are removed."""
     add_question(parser)
     about = "which token of the answer, from 0 (default: the first that is not only white space)"
     parser.add_argument("--answer-token", type=int, metavar="N", help=about)

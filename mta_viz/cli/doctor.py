@@ -13,7 +13,6 @@ HELP = (
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """What beside the machine is looked at."""
     add = parser.add_argument
     add("--port", type=whole(1, 65535), default=8501, metavar="N", help="of the app (default: 8501)")
     about = "a folder with checkpoints (default: the shipped ones and MTA_VIZ_MODELS); may be repeated"

@@ -21,7 +21,6 @@ SAME = ("sha256", "task", "samples", "seed", "setting", "edit")
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A model, a task, and where the table is kept."""
     add = parser.add_argument
     add_model(parser)
     add_on(parser)

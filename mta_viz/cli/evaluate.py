@@ -27,7 +27,6 @@ WINDOW = 512  # tokens read without a break
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A model, and what to measure it at."""
     add = parser.add_argument
     add_model(parser)
     add_task(parser, "blocks", "text", required=True)

@@ -12,7 +12,6 @@ HELP = "make a figure the app saved again, from its checkpoint"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A saved figure, its checkpoint, and the file to make of it."""
     add = parser.add_argument
     about = "a figure's sidecar (.json), or the .png, .svg, .pdf or .html file itself"
     add("--from", dest="source", type=Path, required=True, metavar="FILE", help=about)

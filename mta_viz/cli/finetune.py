@@ -23,7 +23,6 @@ SETTINGS = (  # flags that are settings under the same name
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """The base, what is put into it and trained, on what, for how long, and where it goes."""
     add, usual = parser.add_argument, vars(FinetuneConfig(base="-", layers=(0,)))
     add("base", type=str, nargs="?", metavar="BASE", help="a plain model: a checkpoint, left as it is")
     about = "that get kernels, from 0 (default: every fourth from 2; of a shallow model its lower half)"

@@ -15,7 +15,6 @@ HELP = "what every kernel, and each of its taps, adds to the cells of a span"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A prompt, the span, the queries, and perhaps one kernel."""
     add = parser.add_argument
     add_prompt(parser)
     add("--span", type=one_span, metavar="3:8", help="the keys (default: the needle that is asked for)")

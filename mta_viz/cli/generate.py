@@ -11,7 +11,6 @@ HELP = "continue a prompt greedily, up to the end token"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A model, a text, and how far to continue it."""
     add_model(parser)
     parser.add_argument("--prompt", required=True, metavar="TEXT")
     add_chat(parser)

@@ -12,7 +12,6 @@ HELP = "what every head does on a prompt, by its scores"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A prompt, and which scores."""
     add = parser.add_argument
     add_prompt(parser)
     add("--score", metavar="KEY", help="this score alone, its heads ranked; for example induction")

@@ -17,7 +17,6 @@ PLACES = ("pre", "post", "head_pre", "head_post")
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """PATH, `--base` and `--vocab-size`."""
     about = "a checkpoint folder, a GGUF file, an adapter, a params.json, or a dump of kernels or attention"
     parser.add_argument("path", type=Path, metavar="PATH", help=about)
     add_base(parser)

@@ -19,7 +19,6 @@ GATES: dict[str, Gate] = {"head": "1d", "element": "dd"}
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """The plain model, what to insert, and where to write it."""
     add = parser.add_argument
     add("path", type=Path, metavar="BASE", help="a plain model: no kernels and no head mixing")
     look: dict[str, Any] = {"metavar": "2,6,10", "help": "with kernels, from 0; or all"}

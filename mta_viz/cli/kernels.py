@@ -23,7 +23,6 @@ RUNS = 3.0  # measuring a prompt takes as long as so many runs of it
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """PATH, how to print the rows, and what to run."""
     add = parser.add_argument
     add("path", type=Path, metavar="PATH", help="a checkpoint folder, or an adapter")
     flags.add_format(parser, _rows_as_csv, "json (default): rows and counts; csv: rows")

@@ -13,7 +13,6 @@ HELP = "the next token after a position, layer by layer (logit lens)"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A prompt, a position in it, and the tokens that are followed."""
     add = parser.add_argument
     add_prompt(parser)
     add("--position", type=int, metavar="N", help="default: the prompt's last token")

@@ -26,7 +26,6 @@ WORDINGS = {"paper": "the paper's", "ruler": "RULER's"}  # as TEMPLATES has them
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """Models, the settings of the sweep, and the file of its results."""
     add = parser.add_argument
     add("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
     flags.add_base(parser)

@@ -10,7 +10,6 @@ HELP = "a kernel's shape on a prompt's scores, whatever their sign and scale"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A prompt, one kernel, and how many taps to list."""
     add_prompt(parser)
     parser.add_argument("--kernel", type=kernel_named, required=True, metavar="NAME", help='"L3 H5 pre"')
     parser.add_argument("--top", type=positive, default=10, metavar="N", help="taps to list (default 10)")

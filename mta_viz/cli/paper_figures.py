@@ -13,7 +13,6 @@ HELP = "the paper's figures of kernels, ready to print"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A model, which figures, how they look, and where they go."""
     add = parser.add_argument
     add_model(parser)
     about = "a folder, or FILE.pdf for all in one file"

@@ -11,7 +11,6 @@ HELP = "which later heads read what a kernel writes, and what the answer loses a
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A prompt, its answer, one kernel, and what is made of it."""
     add_prompt(parser)
     add_answer(parser)
     parser.add_argument("--kernel", type=kernel_named, required=True, metavar="NAME", help='"L3 H5 pre"')

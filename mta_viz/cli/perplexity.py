@@ -17,7 +17,6 @@ HELP = "how well a text, or passages' last words, are predicted"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A model, a text or passages, and a file for the table."""
     add_model(parser)
     add_on(parser)
     given = parser.add_mutually_exclusive_group(required=True)

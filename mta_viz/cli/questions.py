@@ -20,7 +20,6 @@ MOST_DISTRACTION = 100_000  # tokens; a map of as many takes 40 GB a head
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A model, which questions, and how much text is between the facts."""
     add = parser.add_argument
     add_model(parser)
     add_on(parser)

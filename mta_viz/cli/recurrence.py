@@ -19,7 +19,6 @@ HELP = "which named kernels come again in other trainings, and since which step 
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A checkpoint, and others of the same shape."""
     parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint")
     about = "checkpoints of other trainings, or safetensors files of their kernels"
     parser.add_argument("others", type=Path, nargs="*", metavar="OTHER", help=about)

@@ -28,7 +28,6 @@ SUFFIX = ".html"  # of several
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """Models, a prompt, a task, and the file."""
     about = f"{flags.PATH}; several give a report each"
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help=about)
     flags.add_base(parser)

@@ -12,7 +12,6 @@ HELP = "what each kernel is worth to a task: alone out, alone kept, over sampled
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A model, a task, what is made of a kernel, and how long to sample."""
     add = parser.add_argument
     add_model(parser)
     add_on(parser)

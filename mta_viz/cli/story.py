@@ -11,7 +11,6 @@ HELP = "a prompt's story: one head and kernel, how chosen, what they do, what th
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A prompt and its answer."""
     add_prompt(parser)
     add_answer(parser)
     add_out(parser)

@@ -15,7 +15,6 @@ HELP = (
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """PATH, how many surrogate models, and how to print them."""
     parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
     about = "surrogate models of each null (default: 200)"
     parser.add_argument("--count", type=positive, default=200, metavar="N", help=about)

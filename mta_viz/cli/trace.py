@@ -30,7 +30,6 @@ ASK_ABOVE = 4 * 2**30  # bytes
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A prompt, what of its run is saved, and where."""
     add = parser.add_argument
     add_prompt(parser)
     add("--layers", type=layer_list, metavar="0,3", help="layers to save (default: all)")

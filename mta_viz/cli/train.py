@@ -15,7 +15,6 @@ HELP = "train a checkpoint like the shipped ones"
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A recipe, and what a run of it may change."""
     recipes = parser.add_subparsers(dest="recipe", metavar="RECIPE", required=True)
     blocks = recipes.add_parser("blocks", help="block finding, the paper's toy task")
     _add_run(blocks, "blocks", steps=10_000, on_cpu="slow")

@@ -33,6 +33,10 @@ Head = tuple[int, int]  # a layer, and one of its heads
 KernelPlace = Literal["pre", "post"]  # of the softmax, as the fields of `LayerKernels` are named
 MixingPlace = Literal["head_pre", "head_post"]
 Where = KernelPlace | MixingPlace
+KEY_QUERY: tuple[KernelPlace, ...] = ("pre", "post")
+MIXING: tuple[MixingPlace, ...] = ("head_pre", "head_post")
+# What the attention of a layer calls the kernels of each place.
+PARAMETERS: dict[Where, str] = {"pre": "kernel_pre", "post": "kernel_post"} | {at: at for at in MIXING}
 DTYPES = ("float32", "bfloat16", "float16")  # what a model can compute in, by torch's names
 LARGEST_KERNEL = 63  # queries or keys, of one that is put into a model; a file's own may be larger
 

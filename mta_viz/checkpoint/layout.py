@@ -17,14 +17,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.checkpoint import types
-from mta_viz.config import ModelConfig
+from mta_viz.config import PARAMETERS, ModelConfig
 from mta_viz.errors import CheckpointError, first_problems
 
 Shape = tuple[int, ...]
 TIED_COPY = "output.tied_module.weight"
 EMBEDDING = "tok_embeddings.weight"
 
-KERNELS = ("kernel_pre", "kernel_post", "head_pre", "head_post")  # what names of kernels and mixing end with
+KERNELS = tuple(PARAMETERS.values())  # what names of kernels and mixing end with
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import mta_viz
 from mta_viz.checkpoint import door
 from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt
 from mta_viz.cli.output import ProgressLine
+from mta_viz.config import PARAMETERS, MixingPlace
 from mta_viz.errors import MtaVizError
 from mta_viz.model import interventions
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from mta_viz.analysis.kernels.kernels import KernelId
 
 HELP = "what changed kernels and heads do to a prompt's answer"
-KERNELS = ("pre", "post", "head_pre", "head_post")
 PLACE = re.compile(r"\s*L(\d{1,4})\s+H(\d{1,4})(?:\s+(\w+))?\s*", re.IGNORECASE)
 
 
@@ -69,15 +69,15 @@ def kernel_named(text: str) -> "KernelId":
 def kernel_to_identity(text: str) -> interventions.Intervention:
     """`L3 H5 pre` -> that kernel to the identity. Raises MtaVizError for a text that names no kernel."""
     layer, head, where = _place_named(text)
-    if where in get_args(interventions.MixingPlace):
+    if where in get_args(MixingPlace):
         return interventions.MixingToIdentity(layer, where, head)
     return interventions.KernelToIdentity(layer, head, where)
 
 
 def _place_named(text: str) -> tuple[int, int, Any]:
     place = PLACE.fullmatch(text)
-    if place is None or place[3] not in KERNELS:
-        raise MtaVizError(f'{text!r} names no kernel; write "L3 H5 pre": {", ".join(KERNELS)}')
+    if place is None or place[3] not in PARAMETERS:
+        raise MtaVizError(f'{text!r} names no kernel; write "L3 H5 pre": {", ".join(PARAMETERS)}')
     return int(place[1]), int(place[2]), place[3]
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from mta_viz.cli.flags import add_base, base_for, positive
 from mta_viz.cli.output import note
+from mta_viz.config import PARAMETERS
 from mta_viz.model.stages import layer_stages
 
 HELP = "what a checkpoint is: shapes, kernels, parameters"
-PLACES = ("pre", "post", "head_pre", "head_post")
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "layers": [
             {
                 "stages": [stage.value.hook for stage in layer_stages(kernels)],
-                "kernels": {name: getattr(kernels, name) for name in PLACES},
+                "kernels": {name: getattr(kernels, name) for name in PARAMETERS},
             }
             for kernels in map(config.kernels, range(config.n_layers))
         ],

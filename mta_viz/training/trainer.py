@@ -22,12 +22,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mta_viz.config import PARAMETERS
 from mta_viz.errors import MtaVizError
 from mta_viz.training.settings import TrainerSettings, snapshot_steps
 from mta_viz.training.state import DamagedState, check_state, load_state
 from mta_viz.writing import replacing
 
-KERNEL_NAMES = ("kernel_pre", "kernel_post", "head_pre", "head_post")
 SAVE_SECONDS, REPORT_SECONDS = 120.0, 5.0
 
 
@@ -142,7 +142,7 @@ def weighted_loss(model: nn.Module, batch: Batch) -> Float[Tensor, ""]:
 
 def is_kernel(name: str) -> bool:
     """Whether a parameter of that name is a convolution kernel or a head mixing."""
-    return name.rpartition(".")[2] in KERNEL_NAMES
+    return name.rpartition(".")[2] in PARAMETERS.values()
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

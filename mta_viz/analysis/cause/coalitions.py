@@ -19,13 +19,12 @@ from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.cause.sweeps import Outcome, outcome
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.labs.task_samples import GoldBatch
+from mta_viz.config import PARAMETERS
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import Edit
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import OfModel
 from mta_viz.run.scoring import Below, after_layer, embedded
-
-_PARAMETER = {"pre": "kernel_pre", "post": "kernel_post", "head_pre": "head_pre", "head_post": "head_post"}
 
 Kept = Bool[Array, " kernel"]
 
@@ -59,7 +58,7 @@ class Coalitions(OfModel):
     def _edited(self) -> tuple[HookedMTA, list[tuple[Parameter, Tensor, Tensor]]]:
         """The model without any, and of each kind in a layer its weight, with all kernels and with none."""
         made = edited(self.model, tuple(without(kernel, self.edit) for kernel in self.kernels))
-        names = {f"blocks.{kernel.layer}.attn.{_PARAMETER[kernel.where]}": None for kernel in self.kernels}
+        names = {f"blocks.{kernel.layer}.attn.{PARAMETERS[kernel.where]}": None for kernel in self.kernels}
         weights, originals = dict(made.named_parameters()), dict(self.model.named_parameters())
         parts = [(weights[name], originals[name].detach(), weights[name].detach()) for name in names]
         return made, parts

@@ -19,7 +19,7 @@ from mta_viz.analysis.cause.answers import AnswerMeter, Board, answer_after, ans
 from mta_viz.analysis.cause.effects import Effect, Effects, Estimate, MedianEstimate
 from mta_viz.analysis.labs.needle import gold_log_probabilities
 from mta_viz.analysis.labs.task_samples import GoldBatch
-from mta_viz.config import ModelConfig
+from mta_viz.config import ModelConfig, Where
 from mta_viz.errors import ConfigError
 from mta_viz.model.editing import edited
 from mta_viz.model.interventions import (
@@ -39,7 +39,7 @@ from mta_viz.tasks.intervals import median_interval, paired_change_interval
 
 FALL = math.log(10)  # nats: the answer's probability has fallen to a tenth
 TRIED, MAX_SET, RANDOM_SETS = 8, 16, 20
-Where = Literal["pre", "post", "head_pre", "head_post", "heads"]
+Swept = Where | Literal["heads"]
 T = TypeVar("T")
 
 
@@ -57,7 +57,7 @@ def place_of(intervention: Intervention) -> tuple[int, int]:
     return intervention.layer, vars(intervention)["head"]
 
 
-def where_of(intervention: Intervention) -> Where:
+def where_of(intervention: Intervention) -> Swept:
     """Which kind of kernel it changes; "heads" for a head as a whole."""
     return getattr(intervention, "where", "heads")
 

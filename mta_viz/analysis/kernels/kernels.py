@@ -15,14 +15,12 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from torch import Tensor
 
-from mta_viz.config import KernelPlace, MixingPlace, ModelConfig, Where
+from mta_viz.config import KEY_QUERY, MIXING, KernelPlace, MixingPlace, ModelConfig, Where
 from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
 from mta_viz.tables import Table
 
 P = TypeVar("P", bound=Where)
-KEY_QUERY: tuple[KernelPlace, ...] = ("pre", "post")
-MIXING: tuple[MixingPlace, ...] = ("head_pre", "head_post")
 WHERE: dict[Where, str] = {
     "pre": "before the softmax",
     "head_pre": "before the softmax",

@@ -13,11 +13,10 @@ from jaxtyping import Float
 from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.cause import sweeps
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
-from mta_viz.analysis.cause.sweeps import SWEEPS, GreedySet, SweepRow, Where, place_of, where_of
-from mta_viz.config import ModelConfig
+from mta_viz.analysis.cause.sweeps import SWEEPS, GreedySet, SweepRow, Swept, place_of, where_of
+from mta_viz.config import Head, ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, NamedFigure, Source, named
-from mta_viz.figures.beside import Head
 from mta_viz.figures.cause import worth as worth
 from mta_viz.figures.cause.attribution import meter_of
 from mta_viz.model.plans import Plan
@@ -27,7 +26,7 @@ from mta_viz.run.tracing import progress_within
 from mta_viz.tables import Table
 
 Rows = tuple[SweepRow, ...]
-WORDS: Mapping[Where, str] = {
+WORDS: Mapping[Swept, str] = {
     "pre": "kernels before the softmax",
     "post": "kernels after the softmax",
     "head_pre": "mixing before the softmax",
@@ -88,7 +87,7 @@ class OfSweep(Measured[Rows]):
 class Sweep(OfSweep):
     """Every kernel or row of head mixing of one place to identity, or every head off, one at a time."""
 
-    where: Where
+    where: Swept
     words = "Click a head to choose it. Hatched: there is none; ~0: under 0.5 % of the scale."
 
     @property
@@ -144,7 +143,7 @@ class TaskAccuracy(NamedFigure[Effects]):
     `selected` (layer, head) is framed.
     """
 
-    where: Where
+    where: Swept
     selected: Head | None = None
 
     def result(self, source: Source) -> Effects:
@@ -178,10 +177,10 @@ class TaskAccuracy(NamedFigure[Effects]):
         return result.table(None if isinstance(other, Absent) else other)
 
 
-def effects_at(config: ModelConfig, effects: Effects) -> dict[Where, dict[Head, Effect]]:
+def effects_at(config: ModelConfig, effects: Effects) -> dict[Swept, dict[Head, Effect]]:
     """Effects of single kernels, rows of mixing and heads by their place; a place may have none."""
     tried = {part for kind in SWEEPS.values() for part in kind(config)}
-    places: dict[Where, dict[Head, Effect]] = {where: {} for where in WORDS}
+    places: dict[Swept, dict[Head, Effect]] = {where: {} for where in WORDS}
     for effect in effects.effects:
         if len(effect.plan) == 1 and effect.plan[0] in tried:
             places[where_of(effect.plan[0])][place_of(effect.plan[0])] = effect

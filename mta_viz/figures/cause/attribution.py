@@ -20,9 +20,10 @@ from mta_viz.analysis.cause.attributed_prompt import AttributedHeads, Attributed
 from mta_viz.analysis.cause.attribution import MOST_TOKENS, SECONDS
 from mta_viz.analysis.cause.direct_effect import DirectEffect, DirectEffects, direct_effect
 from mta_viz.analysis.cause.removed_cells import WHOLE, RemovedCells, whole_effects
+from mta_viz.config import Head
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, Source, named
-from mta_viz.figures.beside import Head, MapOnScale, ScaledMap, check_head
+from mta_viz.figures.beside import MapOnScale, ScaledMap, check_head
 from mta_viz.model.stages import Stage, linear_from
 from mta_viz.plots import cause as plots
 from mta_viz.plots.attention.heads import value_map

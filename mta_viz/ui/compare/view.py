@@ -14,10 +14,10 @@ from mta_viz.analysis.compare.comparing import AnswerPair, Comparison
 from mta_viz.analysis.compare.maps import stage_beside
 from mta_viz.analysis.compare.pairs import KernelPair
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE
-from mta_viz.config import KernelPlace, Where
+from mta_viz.config import Head, KernelPlace, Where
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import compare as figures
-from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
+from mta_viz.figures.beside import MAP_PX, ComparedMaps
 from mta_viz.plots.compare import TRIO_PX
 from mta_viz.plots.theme import score_text
 from mta_viz.printed import head_name, probability_text

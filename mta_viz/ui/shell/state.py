@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from mta_viz.config import PARAMETERS
 from mta_viz.ui.shell import kept_prompts
 
 T = TypeVar("T")
@@ -29,7 +30,6 @@ _URL_NAMES = {
     **{"checkpoint": "ck", "layer": "l", "head": "h", "stage": "s", "query": "q", "key": "k"},
     "place": "w",
 }
-PLACES = ("pre", "post", "head_pre", "head_post")  # as analysis.kernels has them, which imports torch
 MAX_CHARACTERS = 200
 _TELL_SECONDS = 2.0
 LARGEST = 2**53 - 1  # whole numbers a browser keeps
@@ -81,7 +81,7 @@ def _single(text: str, options: Sequence[Any] | None, default: Any, within: Limi
 
 @dataclass(frozen=True)
 class Selection:
-    """What is looked at, counted from 0; None: the page takes its default. `place` is one of `PLACES`."""
+    """What is looked at, counted from 0; None: the page takes its default. `place` is a kernel's."""
 
     checkpoint: str | None = None
     layer: int | None = None
@@ -172,7 +172,7 @@ def selection_from_url(parameters: dict[str, str]) -> Selection:
         if text and field_name in ("checkpoint", "stage"):
             values[field_name] = text
         elif field_name == "place":
-            values[field_name] = text if text in PLACES else None
+            values[field_name] = text if text in PARAMETERS else None
         elif text and text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
             values[field_name] = int(text)
     return Selection(**values)

@@ -168,7 +168,7 @@ def draw_sweep(page: Page, selected: Selected) -> None:
     _draw_task(page, selected, kind, wheres)
 
 
-def _draw_task(page: Page, selected: Selected, kind: str, wheres: list[sweeps.Where]) -> None:
+def _draw_task(page: Page, selected: Selected, kind: str, wheres: list[sweeps.Swept]) -> None:
     st.markdown("**Accuracy at the model's task**")
     effects = effects_of(page)
     why = (

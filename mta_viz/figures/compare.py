@@ -15,7 +15,7 @@ from mta_viz.analysis.compare.comparing import Comparison, NeedleShares, Paired,
 from mta_viz.analysis.compare.maps import Spans, spans_beside
 from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_weights, step_folder
 from mta_viz.analysis.kernels.kernels import SHORT, WHERE
-from mta_viz.config import KernelPlace, Where
+from mta_viz.config import Head, KernelPlace, Where
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import beside
 from mta_viz.figures.base import Measured, Source, named
@@ -123,7 +123,7 @@ class ComparedShareMap(OfShares):
     """Every head's share in A, in B, or A's less its partner's; `selected` (layer, head of A) is framed."""
 
     side: Literal["a", "b", "difference"]
-    selected: beside.Head | None = None
+    selected: Head | None = None
 
     def draw(self, source: Source, result: Comparison) -> Figure:
         needle, framed = self.needle(result), self.selected
@@ -162,7 +162,7 @@ class ComparedKernels(OfKernels):
     """How far each of A's kernels is from its partner's in B; `selected` (layer, head of A) is framed."""
 
     where: Where
-    selected: beside.Head | None = None
+    selected: Head | None = None
 
     def draw(self, source: Source, result: Comparison) -> Figure:
         """Layers down, heads across; hatched where neither has one."""

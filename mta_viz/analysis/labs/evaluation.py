@@ -156,8 +156,9 @@ def perplexity(
 ) -> float:
     """exp of the mean loss per token of `text`, cut into windows of `window` tokens that share no context.
 
-    Every window begins with BOS where the tokenizer has one. Raises `PromptError` for less than
-    one window of text.
+    Not the number of `text_losses`, whose windows overlap by half: a window's first tokens are read
+    here with little before them, which makes this one higher. Every window begins with BOS where the
+    tokenizer has one. Raises `PromptError` for less than one window of text.
     """
     needle.check_vocabulary(model, tokenizer)
     bos = [] if tokenizer.bos_id is None else [tokenizer.bos_id]

@@ -36,7 +36,12 @@ Where = KernelPlace | MixingPlace
 KEY_QUERY: tuple[KernelPlace, ...] = ("pre", "post")
 MIXING: tuple[MixingPlace, ...] = ("head_pre", "head_post")
 # What the attention of a layer calls the kernels of each place.
-PARAMETERS: dict[Where, str] = {"pre": "kernel_pre", "post": "kernel_post"} | {at: at for at in MIXING}
+PARAMETERS: dict[Where, str] = {
+    "pre": "kernel_pre",
+    "post": "kernel_post",
+    "head_pre": "head_pre",
+    "head_post": "head_post",
+}
 DTYPES = ("float32", "bfloat16", "float16")  # what a model can compute in, by torch's names
 LARGEST_KERNEL = 63  # queries or keys, of one that is put into a model; a file's own may be larger
 

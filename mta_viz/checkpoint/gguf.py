@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.huggingface import halves
+from mta_viz.checkpoint.huggingface import difference, halves
 from mta_viz.checkpoint.layout import SAME, Entry, FileWords
 from mta_viz.checkpoint.params import MOST_LAYERS, FieldReader, Parsed
 from mta_viz.checkpoint.types import StoredTensor, StoredWeights, parameter_shapes
@@ -67,7 +67,8 @@ def parse_settings(header: Header, factors: np.ndarray | None) -> Parsed:
     fields = {key.split(".", 1)[1]: _usual(value) for key, value in keys.items()}
     block = FieldReader(fields, architecture, {})
     sizes = _sizes(block, header)
-    scaling = _scaling(block, sizes, factors)
+    with np.errstate(all="ignore"):  # factors of a file may be 0 and infinite
+        scaling = _scaling(block, sizes, factors)
     for name, (neutral, meaning) in _ONLY.items():
         expected = f"{short_repr(neutral)}: {meaning} is not supported"
         block.checked(name, neutral, partial(eq, neutral), expected)
@@ -76,7 +77,7 @@ def parse_settings(header: Header, factors: np.ndarray | None) -> Parsed:
     if block.problems:
         return Parsed(None, tuple(block.problems))
     try:
-        return Parsed(ModelConfig(**sizes, rope_scaling=scaling))
+        return Parsed(ModelConfig(**sizes, rope_scaling=scaling), (), tuple(block.notes))
     except ConfigError as error:
         return Parsed(None, error.problems)
 
@@ -90,7 +91,9 @@ def _kind_problems(metadata: Mapping[str, Any]) -> list[str]:
         remedy = "join them into one file (llama-gguf-split --merge FIRST_PART OUT)"
         return [f"it is one of {short_repr(parts)} parts of a model; {remedy}"]
     if architecture not in (INTERLEAVED, HALF_SPLIT):
-        return [f"its architecture is {short_repr(architecture)}; supported are {_SUPPORTED}"]
+        differs = difference(architecture) if isinstance(architecture, str) else None
+        has = f", which has {differs}" if differs else ""
+        return [f"its architecture is {short_repr(architecture)}{has}; supported are {_SUPPORTED}"]
     return []
 
 
@@ -105,20 +108,20 @@ def _usual(value: Any) -> Any:
 
 
 def _sizes(block: FieldReader, header: Header) -> dict[str, Any]:
-    d_model, n_heads = _needed(block, "embedding_length"), _needed(block, "attention.head_count")
+    d_model, n_heads = block.needed("embedding_length"), block.needed("attention.head_count")
     d_head = block.whole("attention.key_length", max(d_model // n_heads, 1))
     for name in ("attention.value_length", "rope.dimension_count"):
         block.checked(name, d_head, lambda value: value == d_head, f"{d_head}, the width of a head")
     embedding = header.tensors.get(EMBEDDING)
     return {
         "d_model": d_model,
-        "n_layers": _needed(block, "block_count", high=MOST_LAYERS),
+        "n_layers": block.needed("block_count", MOST_LAYERS),
         "n_heads": n_heads,
         "n_kv_heads": block.whole("attention.head_count_kv", n_heads),
         "d_head": d_head,
-        "d_mlp": _needed(block, "feed_forward_length"),
+        "d_mlp": block.needed("feed_forward_length"),
         "vocab_size": block.whole("vocab_size", embedding.shape[0] if embedding and embedding.shape else 1),
-        "n_ctx": _needed(block, "context_length"),
+        "n_ctx": block.needed("context_length"),
         "norm_eps": block.positive("attention.layer_norm_rms_epsilon", 1e-5),
         "rope_theta": block.positive("rope.freq_base", 10000.0),
         "tied": UNEMBEDDING not in header.tensors,
@@ -128,13 +131,6 @@ def _sizes(block: FieldReader, header: Header) -> dict[str, Any]:
     }
 
 
-def _needed(block: FieldReader, name: str, **limits: int) -> int:
-    value = block.whole(name, None, **limits)
-    if value is None:
-        block.problems.append(f"{block.where}.{name} is missing; expected a whole number")
-    return value or 1
-
-
 def _has(header: Header, ending: str) -> bool:
     return any(name.startswith("blk.") and name.endswith(f".{ending}") for name in header.tensors)
 
@@ -142,7 +138,9 @@ def _has(header: Header, ending: str) -> bool:
 def _check_window(block: FieldReader, sizes: Mapping[str, Any]) -> None:
     n_ctx, name = sizes["n_ctx"], "attention.sliding_window"
     expected = f"none, or at least {n_ctx} (the whole context): windowed attention is not supported"
-    block.checked(name, n_ctx, lambda size: type(size) is int and (size == 0 or size >= n_ctx), expected)
+    window = block.checked(name, 0, lambda size: type(size) is int and (size == 0 or size >= n_ctx), expected)
+    if window:
+        block.note_window(window)
 
 
 def _scaling(block: FieldReader, sizes: Mapping[str, Any], factors: np.ndarray | None) -> RopeScaling | None:
@@ -218,7 +216,9 @@ def open_gguf(file: Path) -> tuple[Parsed, StoredWeights]:
         reason = error.of(file.name) if isinstance(error, FileError) else error.problems[0]
         return Parsed(None), StoredWeights({}, (reason,))
     parsed = parse_settings(header, factors)
-    named = replace(parsed, notes=_notes(header), tokenizer_name=GGUF, tokenizer_path=file.name)
+    named = replace(
+        parsed, notes=(*parsed.notes, *_notes(header)), tokenizer_name=GGUF, tokenizer_path=file.name
+    )
     places = {key: place for key, place in header.tensors.items() if key != ROPE_FACTORS or factors is None}
     return named, _stored(file, header, places, parsed.config)
 

@@ -4,6 +4,7 @@ Owns which architectures are read, what config.json says of them, and where thei
 architecture's class in `transformers` takes for an absent field is taken here.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -52,6 +53,8 @@ ARCHITECTURES = {
     "Qwen2ForCausalLM": Architecture(32_768, window=4096, chooses_window=True, qkv_bias=True),
 }
 
+_ENDING = re.compile(r"(For[A-Z]\w*|LMHeadModel|Model)\Z")  # of a class in `transformers`
+
 
 def tokenizer_of(folder: Path, given: Path | None) -> tuple[str, str]:
     """Kind and file of a folder's tokenizer, or of the file `given` in its place.
@@ -86,7 +89,8 @@ def parse_config(data: object, tokenizer_name: str, tokenizer_path: str) -> Pars
     except ConfigError as error:
         config, problems = None, problems or error.problems
     dtype = data.get("dtype", data.get("torch_dtype"))
-    return Parsed(config, problems, (), tokenizer_name, tokenizer_path, dtype if type(dtype) is str else None)
+    named = dtype if type(dtype) is str else None
+    return Parsed(config, problems, tuple(model.notes), tokenizer_name, tokenizer_path, named)
 
 
 @cache
@@ -96,28 +100,34 @@ def _known() -> dict[str, Any]:
 
 def _unsupported(name: object) -> str:
     supported = f"supported are {', '.join(ARCHITECTURES)}"
-    if isinstance(name, str) and (difference := _known()["differences"].get(name)):
-        return f"{name} is not supported: it has {difference}; {supported}"
+    if isinstance(name, str) and (differs := difference(name)):
+        return f"{name} is not supported: it has {differs}; {supported}"
     return (
         f"{show(name)} is not supported, since it computes something else or is not known here; {supported}"
     )
 
 
+def difference(name: str) -> str | None:
+    """What an architecture has that Llama's kind has not, by its name; None for one not known here."""
+    return _known()["differences"].get(_ENDING.sub("", name).lower().replace("-", ""))
+
+
 def _fields(model: FieldReader, kind: Architecture) -> dict[str, Any]:
-    d_model, n_heads = _size(model, "hidden_size"), _size(model, "num_attention_heads")
+    d_model, n_heads = model.needed("hidden_size"), model.needed("num_attention_heads")
     n_ctx = model.whole("max_position_embeddings", kind.n_ctx)
-    _check_window(model, kind, n_ctx)
+    n_layers = model.needed("num_hidden_layers", MOST_LAYERS)
+    _check_window(model, kind, n_ctx, n_layers)
     model.checked("hidden_act", "silu", lambda value: value in ("silu", "swish"), '"silu"')
     model.checked("rope_interleaved", False, lambda value: value is False, "false")
     biases = [_bias(model, name, kind) for name in ("attention_bias", "mlp_bias")]
     return {
         "d_model": d_model,
-        "n_layers": _size(model, "num_hidden_layers", MOST_LAYERS),
+        "n_layers": n_layers,
         "n_heads": n_heads,
         "n_kv_heads": _kv_heads(model, n_heads, kind),
         "d_head": _head_width(model, d_model, n_heads),
-        "d_mlp": _size(model, "intermediate_size"),
-        "vocab_size": _size(model, "vocab_size"),
+        "d_mlp": model.needed("intermediate_size"),
+        "vocab_size": model.needed("vocab_size"),
         "n_ctx": n_ctx,
         "norm_eps": model.positive("rms_norm_eps", 1e-6),
         "tied": model.flag("tie_word_embeddings"),
@@ -128,14 +138,9 @@ def _fields(model: FieldReader, kind: Architecture) -> dict[str, Any]:
     }
 
 
-def _size(model: FieldReader, name: str, high: int = 2**31 - 1) -> int:
-    value = model.whole(name, None, high=high)
-    return model.fault(name, None, "a whole number of at least 1", 1) if value is None else value
-
-
 def _kv_heads(model: FieldReader, n_heads: int, kind: Architecture) -> int:
     absent = kind.one_kv_head_each and model.anything("num_key_value_heads") is None
-    n_kv_heads = n_heads if absent else _size(model, "num_key_value_heads")
+    n_kv_heads = n_heads if absent else model.needed("num_key_value_heads")
     if n_heads % n_kv_heads:
         model.fault("num_key_value_heads", n_kv_heads, f"a divisor of num_attention_heads {n_heads}", n_heads)
         return n_heads
@@ -158,20 +163,24 @@ def _bias(model: FieldReader, name: str, kind: Architecture) -> bool:
     return model.checked(name, False, lambda value: value is False, "false in this architecture")
 
 
-def _check_window(model: FieldReader, kind: Architecture, n_ctx: int) -> None:
-    """A window no shorter than what the model was trained on hides nothing."""
+def _check_window(model: FieldReader, kind: Architecture, n_ctx: int, n_layers: int) -> None:
+    """A window no shorter than what the model was trained on hides nothing within that length."""
     window, used = model.whole("sliding_window", None), model.flag("use_sliding_window")
     if "sliding_window" not in model.block:
         window = kind.window
-    short = window is not None and window < n_ctx and (used or not kind.chooses_window)
-    first, layers = (model.whole(name, None, low=0) for name in ("max_window_layers", "num_hidden_layers"))
-    everywhere = not kind.chooses_window or None in (first, layers)
-    if short and (everywhere or first < layers):
+    if kind.chooses_window and not used:
+        window = None
+    first = model.whole("max_window_layers", None, low=0)
+    in_layers = window is not None and not (kind.chooses_window and first is not None and first >= n_layers)
+    short = window is not None and window < n_ctx
+    if in_layers and short:
         model.problems.append(
             f"config.sliding_window is {window}, shorter than max_position_embeddings {n_ctx}: windowed "
             "attention is not supported; expected null, or at least that length"
         )
         return
+    if in_layers:
+        model.note_window(window)
     whole = {"full_attention"} if short else {"full_attention", "sliding_attention"}
     kinds = model.checked("layer_types", None, lambda value: isinstance(value, list), "a list")
     if others := sorted({show(kind) for kind in kinds or () if kind not in whole}):

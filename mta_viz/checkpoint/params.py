@@ -24,12 +24,14 @@ class FieldReader:
 
     `stand_ins` gives, for a field at fault, the value that the tensors beside the file call for;
     reading goes on with it (else with the default), so that later checks still mean something.
-    `problems` grows with every fault. `seen` holds the names asked for; the rest is unknown.
+    `problems` grows with every fault, `notes` with what is told and is none. `seen` holds the names asked for;
+    the rest is unknown.
     """
 
     def __init__(self, block: object, where: str, stand_ins: Mapping[str, Any]) -> None:
         self.where, self.stand_ins = where, stand_ins
         self.problems: list[str] = []
+        self.notes: list[str] = []
         self.seen: set[str] = set()
         self.block: dict[str, Any] = block if isinstance(block, dict) else {}
         if not isinstance(block, dict | None):
@@ -52,6 +54,13 @@ class FieldReader:
         expected = f"a whole number from {low} to {high}"
         return self.checked(name, default, lambda v: type(v) is int and low <= v <= high, expected)
 
+    def needed(self, name: str, high: int = LARGEST) -> int:
+        """The same of at least 1, which has to be there; 1 stands for one at fault."""
+        value = self.anything(name)
+        if type(value) is int and 1 <= value <= high:
+            return value
+        return self.fault(name, value, f"a whole number from 1 to {high}", 1)
+
     def positive(self, name: str, default: float | None, *, high: float = 1e12) -> Any:
         """A finite number above 0, as a float."""
         expected = f"a number above 0, up to {high:g}"
@@ -71,8 +80,15 @@ class FieldReader:
         stand_in = self.stand_ins.get(name)
         fits = f" (the tensors fit {show(stand_in)})" if stand_in is not None else ""
         null = ", or null" if default is None else ""
-        self.problems.append(f"{self.where}.{name} is {show(value)}; expected {expected}{null}{fits}")
+        said = "missing" if value is None and name not in self.block else show(value)
+        self.problems.append(f"{self.where}.{name} is {said}; expected {expected}{null}{fits}")
         return default if stand_in is None else stand_in
+
+    def note_window(self, window: int) -> None:
+        """Tell of a window of attention that hides nothing within the length trained on."""
+        self.notes.append(
+            f"its window of {window:,} tokens is not computed: a prompt that is longer is attended to whole"
+        )
 
     def refuse_unknown(self, ignored: frozenset[str]) -> None:
         """Every name that was neither asked for nor is known to be without effect is a fault."""

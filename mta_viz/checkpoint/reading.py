@@ -264,7 +264,8 @@ def _inspect_huggingface(
         return _Findings(location, parsed, opened, weights, parsed.problems)
     if open_tokenizer:
         opened = _open_tokenizer(parsed, location.folder, given)
-        parsed = replace(parsed, notes=_vocabulary_notes(opened.tokenizer, parsed.config.vocab_size))
+        of_vocabulary = _vocabulary_notes(opened.tokenizer, parsed.config.vocab_size)
+        parsed = replace(parsed, notes=(*parsed.notes, *of_vocabulary))
     misfits = _misfits(parsed, opened, weights, location.format)
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
 

@@ -133,7 +133,28 @@ def test_what_changes_nothing_is_passed_over(tmp_path: Path) -> None:
 
 def test_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", "gemma2", random_arrays(sizes()), sizes())
-    assert "its architecture is 'gemma2'; supported are llama" in problem_of(tmp_path / "m.gguf")
+    wanted = "its architecture is 'gemma2', which has Gemma's norms and GELU, soft caps of scores and logits"
+    assert wanted in problem_of(tmp_path / "m.gguf")
+    write_gguf(tmp_path / "n.gguf", "clip", random_arrays(sizes()), sizes())
+    assert "its architecture is 'clip'; supported are llama" in problem_of(tmp_path / "n.gguf")
+
+
+def test_a_fault_of_a_size_is_told_once(tmp_path: Path) -> None:
+    problem = problem_of(small(tmp_path, extra={"llama.block_count": 2**31}))
+    assert problem.endswith("llama.block_count is 2147483648; expected a whole number from 1 to 10000")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("factor", [0.0, float("inf"), float("nan")])
+def test_factors_that_are_none_are_refused_without_noise(tmp_path: Path, factor: float) -> None:
+    arrays = random_arrays(sizes()) | {"rope_freqs.weight": np.full(8, factor, np.float32)}
+    write_gguf(tmp_path / "m.gguf", LLAMA, arrays, sizes())
+    assert "rope_freqs.weight is not what Llama 3's rule gives" in problem_of(tmp_path / "m.gguf")
+
+
+def test_a_window_as_long_as_the_context_is_told(tmp_path: Path) -> None:
+    (note,) = read_summary(small(tmp_path, extra={"llama.attention.sliding_window": 128})).notes
+    assert note.startswith("its window of 128 tokens is not computed")
 
 
 def test_missing_and_unknown_tensors_are_all_told(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def refused(llama: Path, tmp_path: Path, **fields: Any) -> tuple[str, ...]:
         ("Qwen3ForCausalLM", "it has norms of queries and keys"),
         ("MixtralForCausalLM", "it has experts chosen token by token"),
         ("Phi3ForCausalLM", "it has projections joined in one matrix"),
+        ("Gemma3ForConditionalGeneration", "it has Gemma's norms and GELU, norms of queries and keys"),
         ("LlamaForSequenceClassification", "it computes something else or is not known here"),
     ],
 )
@@ -57,7 +58,7 @@ MISTRAL: dict[str, Any] = {"architectures": ["MistralForCausalLM"]}
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"hidden_size": ...}, "config.hidden_size is null; expected a whole number of at least 1"),
+        ({"hidden_size": ...}, "config.hidden_size is missing; expected a whole number from 1 to"),
         ({"num_attention_heads": "4"}, 'config.num_attention_heads is "4"; expected a whole number'),
         ({"num_key_value_heads": 3}, "config.num_key_value_heads is 3; expected a divisor of num_att"),
         ({"num_attention_heads": 5, "head_dim": None}, "config.num_attention_heads is 5; expected a div"),
@@ -99,10 +100,38 @@ def test_a_setting_is_refused_by_name(llama: Path, tmp_path: Path, fields: dict,
     assert any(words in problem for problem in refused(llama, tmp_path, **fields))
 
 
+def test_a_size_out_of_range_is_told_once(llama: Path, tmp_path: Path) -> None:
+    said = [
+        problem for problem in refused(llama, tmp_path, num_hidden_layers=10**9) if "num_hidden" in problem
+    ]
+    assert said == ["config.num_hidden_layers is 1000000000; expected a whole number from 1 to 10000"]
+
+
 def test_all_faults_are_told_at_once(llama: Path, tmp_path: Path) -> None:
     fields = {"hidden_act": "gelu", "head_dim": 7, "logit_scale": 2, "sliding_window": 3}
     problems = refused(llama, tmp_path, **fields)
     assert all(any(name in problem for problem in problems) for name in fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (MISTRAL | {"sliding_window": 128}, True),
+        (MISTRAL | {"sliding_window": None}, False),
+        ({}, False),
+        (MISTRAL, True),  # its class takes 4,096 for an absent one
+    ],
+)
+def test_a_window_that_the_context_does_not_reach_is_told(
+    llama: Path, tmp_path: Path, fields: dict, told: bool
+) -> None:
+    """`transformers` hides what lies beyond it from a prompt that is longer than the model was trained on."""
+    (tmp_path / "model.safetensors").symlink_to(llama / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
+    notes = read_summary(change(tmp_path, **fields)).notes
+    assert [note.partition(" tokens")[2] for note in notes] == [
+        " is not computed: a prompt that is longer is attended to whole"
+    ] * told
 
 
 def test_fields_that_change_nothing_are_passed_over(llama: Path, tmp_path: Path) -> None:

@@ -255,8 +255,8 @@ def kernel_problems(
     """What is wrong with the size of a kernel, with at most `most` queries and keys; nothing for none."""
     if size is None:
         return []
-    if len(size) != 2 or not all(map(_is_size, size)):
-        return [f"{name} is {size}; expected two whole numbers of at least 1"]
+    if not isinstance(size, tuple) or len(size) != 2 or not all(map(_is_size, size)):
+        return [f"{name} is {size}; expected two whole numbers of at least 1, such as (6, 11)"]
     if pad_key == "both" and size[1] % 2 == 0:
         return [f"{name} has an even key size {size[1]}; pad_key 'both' needs an odd one"]
     if most is not None and max(size) > most:

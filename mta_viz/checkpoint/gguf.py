@@ -85,12 +85,12 @@ def parse_settings(header: Header, factors: np.ndarray | None) -> Parsed:
 def _kind_problems(metadata: Mapping[str, Any]) -> list[str]:
     """Why the file is no whole model of an architecture that is supported."""
     kind, architecture = metadata.get("general.type", "model"), metadata.get("general.architecture")
-    if kind != "model":
+    if type(kind) is not str or kind != "model":  # a value may be of any kind: a list equals nothing
         return [f"it holds {short_repr(kind)}, no model"]
-    if (parts := metadata.get("split.count", 1)) != 1:
+    if type(parts := metadata.get("split.count", 1)) is not int or parts != 1:
         remedy = "join them into one file (llama-gguf-split --merge FIRST_PART OUT)"
         return [f"it is one of {short_repr(parts)} parts of a model; {remedy}"]
-    if architecture not in (INTERLEAVED, HALF_SPLIT):
+    if type(architecture) is not str or architecture not in (INTERLEAVED, HALF_SPLIT):
         differs = difference(architecture) if isinstance(architecture, str) else None
         has = f", which has {differs}" if differs else ""
         return [f"its architecture is {short_repr(architecture)}{has}; supported are {_SUPPORTED}"]

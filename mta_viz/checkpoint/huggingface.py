@@ -74,7 +74,7 @@ def parse_config(data: object, tokenizer_name: str, tokenizer_path: str) -> Pars
         wanted = "expected Hugging Face's object of settings with one name in `architectures`"
         return Parsed(None, (f"{CONFIG} holds {show(listed if isinstance(data, dict) else data)}; {wanted}",))
     name = listed[0]
-    if name not in ARCHITECTURES:
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         return Parsed(None, (_unsupported(name),))
     model = FieldReader(data, "config", {})
     if (packed := model.anything("quantization_config")) is not None:

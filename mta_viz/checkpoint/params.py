@@ -24,7 +24,7 @@ class FieldReader:
 
     `stand_ins` gives, for a field at fault, the value that the tensors beside the file call for;
     reading goes on with it (else with the default), so that later checks still mean something.
-    `problems` grows with every fault, `notes` with what is told and is none. `seen` holds the names asked for;
+    `problems` grows with every fault, `notes` with what is told and is none. `seen`: the names asked for;
     the rest is unknown.
     """
 

@@ -8,7 +8,7 @@ format: a base may have any that holds a whole model.
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -210,6 +210,8 @@ def checked_base(adapter: StoredAdapter, base: Path) -> Path:
     if digest != adapter.about.base.sha256:
         problem = f"its weights have sha256 {digest[:12]}...; the base is {adapter.about.base.text}"
         raise CheckpointError([problem], printable(base))
+    if problems := _other_settings(summary.config, adapter.config):
+        raise CheckpointError(problems, printable(base))
     return summary.path
 
 
@@ -217,7 +219,7 @@ def find_base(adapter: StoredAdapter, roots: Sequence[Path] | None = None) -> Pa
     """Where the adapter's base is, None where no model in the places looked at has its sha256.
 
     `roots` are folders with models (None: those of `model_roots`). Weights are read for their sha256 only
-    where the model's sizes are the base's.
+    where the model's settings are the base's.
     """
     name, places = adapter.about.base.name, set[Path]()
     if noted := adapter.about.base.path:
@@ -253,11 +255,17 @@ def _models_in(folder: Path) -> tuple[Found, ...]:
 def _may_be_base(model: Found, config: ModelConfig) -> bool:
     if model.summary is None or model.problem is not None or model.summary.format in NO_BASE:
         return False
-    return _plain_shapes(model.summary.config) == _plain_shapes(config)
+    return not _other_settings(model.summary.config, config)
 
 
-def _plain_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    return parameter_shapes(replace(config, mta=MTAOptions()))
+def _other_settings(own: ModelConfig, wanted: ModelConfig) -> list[str]:
+    """Where a model computes with its weights something else than an adapter's base."""
+    named = ((field.name, getattr(own, field.name), getattr(wanted, field.name)) for field in fields(own))
+    return [
+        f"its settings say {name} is {there!r}; the adapter was made for {made_for!r}"
+        for name, there, made_for in named
+        if there != made_for and name not in ("mta", "n_ctx")
+    ]
 
 
 def _joined(adapter: StoredAdapter, path: Path, base: Checkpoint) -> Checkpoint:

@@ -90,7 +90,7 @@ def _read(arguments: Namespace) -> "Checkpoint":
             f"{arguments.path} holds kernels only, no whole model; write them with --to kernels"
         )
     with ProgressLine("reading") as progress:
-        if arguments.to == "kernels" or kind != "adapter":
+        if kind != "adapter" or (arguments.to == "kernels" and arguments.base is None):
             return read_checkpoint(arguments.path, progress=progress)
         whole = read_model(arguments.path, base=arguments.base, progress=progress)
     if whole.source.missing_base:

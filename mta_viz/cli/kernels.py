@@ -24,7 +24,7 @@ RUNS = 3.0  # measuring a prompt takes as long as so many runs of it
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("path", type=Path, metavar="PATH", help="a checkpoint folder, or an adapter")
+    add("path", type=Path, metavar="PATH", help=flags.PATH)
     flags.add_format(parser, _rows_as_csv, "json (default): rows and counts; csv: rows")
     prompts = parser.add_mutually_exclusive_group()
     prompts.add_argument("--prompt", metavar="TEXT", help="measure signs and effects at matches on this text")
@@ -46,7 +46,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         raise MtaVizError("--samples and --length are of a task; give --task needle, pairs or blocks as well")
     flags.refuse_length(arguments)
     prompted = not (arguments.prompt is arguments.tokens is arguments.task is None)
-    checkpoint = flags.open_checkpoint(arguments, alone=not prompted)
+    checkpoint = flags.open_checkpoint(arguments, alone=not prompted and arguments.base is None)
     config = checkpoint.config
     asked = None
     if prompted:

@@ -27,7 +27,7 @@ WORDINGS = {"paper": "the paper's", "ruler": "RULER's"}  # as TEMPLATES has them
 
 def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
+    add("paths", type=Path, nargs="+", metavar="PATH", help=f"{flags.PATH}; several are compared")
     flags.add_base(parser)
     flags.add_running(parser)
     flags.add_on(parser)

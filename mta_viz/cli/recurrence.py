@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mta_viz.cli.flags import PATH
 from mta_viz.cli.output import note
 from mta_viz.errors import MtaVizError
 
@@ -19,7 +20,7 @@ HELP = "which named kernels come again in other trainings, and since which step 
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint")
+    parser.add_argument("path", type=Path, metavar="PATH", help=PATH)
     about = "checkpoints of other trainings, or safetensors files of their kernels"
     parser.add_argument("others", type=Path, nargs="*", metavar="OTHER", help=about)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import add_format, positive, whole
+from mta_viz.cli.flags import PATH, add_format, positive, whole
 from mta_viz.cli.output import ProgressLine
 
 HELP = (
@@ -15,7 +15,7 @@ HELP = (
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    parser.add_argument("path", type=Path, metavar="PATH", help=PATH)
     about = "surrogate models of each null (default: 200)"
     parser.add_argument("--count", type=positive, default=200, metavar="N", help=about)
     about = "of the surrogates (default: 0)"

@@ -224,7 +224,7 @@ def vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     """Raises TokenizerError for a file without one, and for lists that do not fit each other."""
     fields = {key.removeprefix(_PREFIX): value for key, value in metadata.items() if key.startswith(_PREFIX)}
     model, tokens, pre = fields.get("model"), _texts(fields, "tokens"), str(fields.get("pre", ""))
-    if model not in ("gpt2", "llama") or not tokens:
+    if type(model) is not str or model not in ("gpt2", "llama") or not tokens:
         raise TokenizerError(f"its tokenizer is {short_repr(model)}; gpt2 and llama can be read.")
     read = Vocabulary(
         model=model,
@@ -244,14 +244,20 @@ def vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
 
 
 def _texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    value = fields.get(name)
-    return value if isinstance(value, tuple) else ()
+    value = fields.get(name, ())
+    if not isinstance(value, tuple):
+        raise TokenizerError(f"its {name} are no texts.")
+    return value
 
 
 def _numbers(fields: Mapping[str, Any], name: str, count: int) -> Sequence[Any]:
     values = fields.get(name, ())
     numbers = values.tolist() if hasattr(values, "tolist") else values
-    if len(numbers) not in (0, count) or not all(type(number) in (int, float) for number in numbers):
+    if (
+        not isinstance(numbers, list | tuple)
+        or len(numbers) not in (0, count)
+        or not all(type(number) in (int, float) for number in numbers)
+    ):
         raise TokenizerError(f"its {name} do not fit its {count:,} tokens.")
     return numbers
 

@@ -200,6 +200,7 @@ def settings_beside(folder: Path) -> Mapping[str, Any]:
 def gguf_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The same of a GGUF file's metadata: chat template and special tokens."""
     settings, tokens = {"chat_template": metadata.get("tokenizer.chat_template")}, metadata.get(_TOKENS, ())
+    tokens = tokens if isinstance(tokens, tuple) else ()
     for name, key in _IDS.items():
         token_id = metadata.get(f"tokenizer.ggml.{key}_token_id")
         if type(token_id) is int and 0 <= token_id < len(tokens):

@@ -260,7 +260,11 @@ class _Worker:
             raise TokenizerError(f"{reason}.") from error
         about = {"kind": self._contents.kind, "end": self._contents.end}
         frames = [json.dumps(about).encode(), self._contents.content]
-        return cast(dict[str, Any], self._exchange(frames, OPENING_SECONDS))
+        try:
+            return cast(dict[str, Any], self._exchange(frames, OPENING_SECONDS))
+        except TokenizerError:  # it is about to end, and would be taken for one that opened the file
+            self._stop()
+            raise
 
     def _exchange(self, frames: Sequence[bytes], seconds: float) -> Any:
         process, begun = cast("subprocess.Popen[bytes]", self._process), time.monotonic()

@@ -139,6 +139,26 @@ def test_another_base_is_refused_with_both_digests(tmp_path, file):
     assert "no such file" in problems(lambda: read_model(file, base=tmp_path / "nothing"))
 
 
+@pytest.mark.parametrize(
+    "change", [{"rope_theta": 500.0}, {"norm_eps": 1e-3}, {"n_heads": 2, "n_kv_heads": 1}]
+)
+def test_the_same_weights_under_other_settings_are_another_base(tmp_path, file, change):
+    """Its sha256 is that of the weights, which compute something else."""
+    other = shutil.copytree(tmp_path / "base", tmp_path / "other")
+    shutil.rmtree(tmp_path / "base")
+    params = json.loads((other / "params.json").read_text())
+    params["model"] |= change
+    (other / "params.json").write_text(json.dumps(params))
+    if "n_heads" not in change:
+        (name, value) = next(iter(change.items()))
+        told = problems(lambda: read_model(file, base=other))
+        assert f"its settings say {name} is {value!r}; the adapter was made for" in told
+    assert not read_model(file).is_whole
+    params["model"] |= {"rope_theta": BASE.rope_theta, "norm_eps": BASE.norm_eps, "max_seqlen": 5}
+    (other / "params.json").write_text(json.dumps(params))
+    assert read_model(file).is_whole or "n_heads" in change  # its length limits nothing
+
+
 def test_without_its_base_the_kernels_are_there_and_no_prompt_runs(tmp_path):
     file = write(tmp_path / "a.safetensors")
     model = mta_viz.load(file)

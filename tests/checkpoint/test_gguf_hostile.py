@@ -6,12 +6,14 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mta_viz.checkpoint.reading import read_checkpoint, read_summary
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.tokenizers.gguf import MOST_STRINGS, read_header
+from mta_viz.tokenizers.loading import settings_beside
 from tests.gguf_files import random_arrays, sizes, write_gguf
 
 HUGE = 2**60
@@ -65,6 +67,25 @@ def test_a_lie_is_told(tmp_path: Path, lie: str) -> None:
     with pytest.raises(FileError, match="copy it or convert it again") as caught:
         read_header(file)
     assert message in str(caught.value) and str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [[1, 2], ["a", "b"], 1.5, "", True])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("general.architecture", "general.type", "split.count", "llama.block_count"),
+        *(f"tokenizer.ggml.{name}" for name in ("model", "tokens", "token_type", "merges", "bos_token_id")),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_in_words(tmp_path: Path, key: str, value: Any) -> None:
+    """numpy's lists answer a comparison with a list, and numbers have no length."""
+    write_gguf(tmp_path / "m.gguf", "llama", random_arrays(sizes()), sizes(), extra={key: value})
+    try:
+        told = read_checkpoint(tmp_path / "m.gguf").tokenizer_problem
+    except CheckpointError as error:
+        told = str(error)
+    assert told is None or "m.gguf cannot be used" in told
+    settings_beside(tmp_path / "m.gguf")
 
 
 def test_a_list_of_a_million_empty_texts_is_refused_not_read(tmp_path: Path) -> None:

@@ -45,6 +45,12 @@ def test_an_architecture_is_refused_by_name(llama: Path, tmp_path: Path, name: s
     assert name in str(found.problem)
 
 
+@pytest.mark.parametrize("named", [["LlamaForCausalLM"], {}, 1, None])
+def test_an_architecture_that_is_no_name_is_refused(llama: Path, tmp_path: Path, named: object) -> None:
+    (problem,) = refused(llama, tmp_path, architectures=[named])
+    assert "is not supported, since it computes something else or is not known here" in problem
+
+
 @pytest.mark.parametrize("listed", [..., None, [], ["LlamaForCausalLM"] * 2, "LlamaForCausalLM"])
 def test_settings_that_name_no_architecture_are_none(llama: Path, tmp_path: Path, listed: object) -> None:
     (problem,) = refused(llama, tmp_path, architectures=listed)

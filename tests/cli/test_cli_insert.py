@@ -109,7 +109,8 @@ def test_without_the_base_kernels_can_be_seen_and_nothing_run(run, lost, plain):
     assert_refused(
         run("lens", lost, *PROMPT, "--base", plain), "its weights have sha256", "the base is plain"
     )
-    assert_refused(run("info", lost, "--base", plain), "its weights have sha256")
+    for words in (("info",), ("kernels",), ("convert", "--to", "kernels", "--out", lost.with_suffix(""))):
+        assert_refused(run(words[0], lost, "--base", plain, *words[1:]), "its weights have sha256")
     assert_refused(run("merge", lost, "--out", lost.with_suffix("")), "--base PATH")
 
 

@@ -11,6 +11,7 @@ from model_cases import Case, random_case
 from safetensors.numpy import load_file
 
 import mta_viz
+from mta_viz.config import kernel_problems
 from mta_viz.errors import ConfigError
 from mta_viz.model.editing import OPEN_GATE, edited, insert_mta
 from mta_viz.model.interventions import AblateHead
@@ -163,3 +164,10 @@ def test_only_a_plain_model_as_it_was_read_is_taken(case):
         insert_mta(edited(case.build(), [AblateHead(0, 1)]), [0])
     with pytest.raises(ConfigError, match=r"a group norm already(.|\n)*a gate already"):
         insert_mta(mta_viz.load(NEEDLE), [0], group_norm=True, gate="1d")
+
+
+@pytest.mark.parametrize("size", [3, [6, 11], "6x11", (6,)])
+def test_a_size_that_is_no_pair_is_told(size: object) -> None:
+    """In a notebook nothing checks types before."""
+    (problem,) = kernel_problems("kernel", size, "both")  # type: ignore[arg-type]
+    assert problem == f"kernel is {size}; expected two whole numbers of at least 1, such as (6, 11)"

@@ -56,6 +56,13 @@ def test_a_panic_is_one_line_and_neighbours_go_on() -> None:
     assert fenced("tokenizers", content()).encode("the").text == "the"
 
 
+def test_a_file_that_makes_none_is_refused_each_time_it_is_asked_for() -> None:
+    """Its worker takes a moment to end: it is not asked again meanwhile."""
+    for _ in range(5):
+        with pytest.raises(TokenizerError, match="the tokenizers library cannot read it"):
+            fenced("tokenizers", b'{"model": 1, "added_tokens": []}')
+
+
 def test_a_regex_that_runs_on_is_stopped_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence, "SECONDS", 1.0)
     slow, good = fenced("tokenizers", running_away()), fenced("tokenizers", content())

@@ -24,17 +24,30 @@ def limit() -> None:
 
 def rendered(template: str, variables: dict[str, Any]) -> str:
     """The text. Raises jinja2's errors, SecurityError among them, and ValueError for one that is too long."""
+    from jinja2 import nodes
     from jinja2.exceptions import TemplateError
+    from jinja2.ext import Extension
+    from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     def refuse(message: str) -> NoReturn:
         raise TemplateError(message)
 
-    def as_json(value: Any, indent: int | None = None, **how: Any) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent, **how)
+    def as_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **how: Any) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **how)
+
+    class Answers(Extension):
+        """`generation` blocks, by which trainers find what the model wrote: their text, as it is."""
+
+        tags = {"generation"}  # noqa: RUF012 (as Jinja has it)
+
+        def parse(self, parser: Parser) -> nodes.Node:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body, lineno=line)
 
     options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
-    room = ImmutableSandboxedEnvironment(**options, extensions=["jinja2.ext.loopcontrols"])
+    room = ImmutableSandboxedEnvironment(**options, extensions=["jinja2.ext.loopcontrols", Answers])
     room.filters["tojson"] = as_json  # Jinja's own escapes for web pages
     room.globals["raise_exception"] = refuse
     room.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)

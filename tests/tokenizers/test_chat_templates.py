@@ -66,6 +66,18 @@ def test_a_template_without_bos(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}\n  {%- generation %}{% set n = m.content %}{{ n }}\n"
+        "{% endgeneration %}{{ n }}{% endfor %}",
+        "{{ messages | tojson(ensure_ascii=true, separators=(',', ':')) }}",
+    ],
+)
+def test_what_transformers_adds_to_jinja(tmp_path: Path, template: str) -> None:
+    assert_same(plain(tmp_path, chat_template=template))
+
+
 def test_a_template_that_writes_bos_itself_has_it_once(tmp_path: Path) -> None:
     tokens = assert_same(beginning(tmp_path, chat_template=WITH_BOS))
     assert tokens.ids.count(tokens.ids[0]) == 1

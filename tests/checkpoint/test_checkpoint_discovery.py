@@ -52,7 +52,7 @@ def test_one_file_in_a_root_hides_no_folders(tmp_path: Path) -> None:
     write_native(plain, config, state, tokenizer_name="char", tokenizer_path=None, dtype=None)
     native(tmp_path / "a")
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
-    assert {found.path.name for found in find_checkpoints([tmp_path]).found} == {tmp_path.name, "a", "plain"}
+    assert {found.path.name for found in find_checkpoints([tmp_path]).found} == {"x.gguf", "a", "plain"}
     (tmp_path / "x.gguf").unlink()
     inserted = replace(config, mta=MTAOptions(pre_kernel=(2, 3)))
     base = base_of(read_checkpoint(plain).source)

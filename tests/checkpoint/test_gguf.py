@@ -1,5 +1,6 @@
 """GGUF files: the same model as `transformers` makes of the dequantised values, and what is refused."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,14 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 
+import mta_viz
 from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.reading import find_checkpoints, read_checkpoint, read_summary
 from mta_viz.config import RopeScaling
 from mta_viz.errors import CheckpointError
 from mta_viz.model.transformer import build_model
+from mta_viz.run.scoring import write_inserted
 from mta_viz.tokenizers.loading import gguf_tokenizer_file
 from tests.gguf_files import random_arrays, sizes, transformers_logits, write_gguf
 
@@ -170,7 +173,7 @@ def test_a_folder_with_one_file_is_that_model_with_two_one_is_named(tmp_path: Pa
     file = small(tmp_path)
     assert locate(tmp_path).folder == locate(file).folder == file
     assert sha256(tmp_path) == sha256(file)
-    assert [found.path for found in find_checkpoints([tmp_path]).found] == [tmp_path]
+    assert [found.path for found in find_checkpoints([tmp_path]).found] == [file]
     file.with_name("other.gguf").write_bytes(file.read_bytes())
     with pytest.raises(CheckpointError, match=r"other\.gguf \(give its path\), small"):
         locate(tmp_path)
@@ -198,3 +201,16 @@ def test_a_file_can_be_a_root_of_discovery(tmp_path: Path) -> None:
     found = find_checkpoints([small(tmp_path)])
     assert [(model.name, model.problem) for model in found.found] == [("small.gguf", None)]
     assert not found.skipped
+
+
+def test_a_file_in_a_folder_of_models_has_its_own_name(tmp_path: Path) -> None:
+    """That an adapter gives its base, and by which it is shown behind it."""
+    file = small(tmp_path)
+    base = mta_viz.load(file)
+    write_inserted(tmp_path / "a.safetensors", base, mta_viz.insert_mta(base, [1]))
+    before = [model.name for model in find_checkpoints([tmp_path]).found]
+    assert before == ["small.gguf", "a.safetensors"]
+    shutil.copy(file, tmp_path / "other.gguf")
+    assert sorted(model.name for model in find_checkpoints([tmp_path]).found) == sorted(
+        [*before, "other.gguf"]
+    )

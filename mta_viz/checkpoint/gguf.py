@@ -91,8 +91,7 @@ def _kind_problems(metadata: Mapping[str, Any]) -> list[str]:
         remedy = "join them into one file (llama-gguf-split --merge FIRST_PART OUT)"
         return [f"it is one of {short_repr(parts)} parts of a model; {remedy}"]
     if type(architecture) is not str or architecture not in (INTERLEAVED, HALF_SPLIT):
-        differs = difference(architecture) if isinstance(architecture, str) else None
-        has = f", which has {differs}" if differs else ""
+        has = f", which has {differs}" if (differs := difference(architecture)) else ""
         return [f"its architecture is {short_repr(architecture)}{has}; supported are {_SUPPORTED}"]
     return []
 

@@ -99,16 +99,16 @@ def _known() -> dict[str, Any]:
 
 
 def _unsupported(name: object) -> str:
-    supported = f"supported are {', '.join(ARCHITECTURES)}"
-    if isinstance(name, str) and (differs := difference(name)):
-        return f"{name} is not supported: it has {differs}; {supported}"
-    return (
-        f"{show(name)} is not supported, since it computes something else or is not known here; {supported}"
-    )
+    why = "it computes something else or is not known here"
+    if differs := difference(name):
+        why = f"it has {differs}"
+    return f"{show(name)} is not supported: {why}; supported are {', '.join(ARCHITECTURES)}"
 
 
-def difference(name: str) -> str | None:
+def difference(name: object) -> str | None:
     """What an architecture has that Llama's kind has not, by its name; None for one not known here."""
+    if not isinstance(name, str):
+        return None
     return _known()["differences"].get(_ENDING.sub("", name).lower().replace("-", ""))
 
 

@@ -344,11 +344,8 @@ def _look(folder: Path, below: list[Path] | None, skipped: list[str]) -> list[Pa
     except CheckpointError:  # a broken run; describing it says what is wrong
         return [folder]
     shown = [(folder / entry.name, entry) for entry in entries if entry.name[0] != "."]
-    models = [folder, *(path for path, _ in shown if is_beside(path))] if own is not None else []
-    if (
-        own is not None and own.format == "gguf"
-    ):  # by its own name, which another file beside it does not change
-        models[0] = own.folder
+    named = own.folder if own and own.format == "gguf" else folder  # a GGUF file goes by its own name
+    models = [named, *(path for path, _ in shown if is_beside(path))] if own else []
     may_have_more = own is None or own.format in ("gguf", "adapter")  # one file hides no folders
     if below is not None and may_have_more:
         others = (path for path, entry in shown if not entry.is_file(follow_symlinks=False))

@@ -110,14 +110,14 @@ def show(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def read_mta_block(mta: FieldReader, n_heads: int, n_layers: int, notes: list[str]) -> MTAOptions:
+def read_mta_block(mta: FieldReader, n_heads: int, n_layers: int) -> MTAOptions:
     """Options of `model.mta`. Without `use_mta` no kernels and no mixing; norm, gate and scales still act."""
     use_mta = mta.flag("use_mta")
     words = ("both", "left", "right")
     pad_key = mta.checked("pad_key", "both", lambda word: word in words, " or ".join(map(show, words)))
     pre = _kernel(mta, "", 1, pad_key, use_mta)
     post = _kernel(mta, "after_sm_", None, pad_key, use_mta)
-    layers = _layers(mta, n_layers, notes)
+    layers = _layers(mta, n_layers)
     head_pre = mta.flag("pre_sm_linear_head")
     group, linear = _head_post(mta, n_heads, use_mta)
     gate: Gate = "1d" if mta.flag("gate_1d", True) else "dd"
@@ -167,7 +167,7 @@ def _head_post(mta: FieldReader, n_heads: int, use_mta: bool) -> tuple[int | Non
     return group, linear
 
 
-def _layers(mta: FieldReader, n_layers: int, notes: list[str]) -> tuple[int, ...] | None:
+def _layers(mta: FieldReader, n_layers: int) -> tuple[int, ...] | None:
     """The layers of a comma list such as "0, 1"; those outside the model are dropped and noted."""
     value = mta.anything("mta_layers")
     if value is None:
@@ -180,7 +180,8 @@ def _layers(mta: FieldReader, n_layers: int, notes: list[str]) -> tuple[int, ...
     outside = [layer for layer in listed if not 0 <= layer < n_layers]
     if outside:
         names = ", ".join(map(str, outside))
-        notes.append(f"model.mta.mta_layers names {names}; the model has layers 0 to {n_layers - 1}: ignored")
+        there = f"the model has layers 0 to {n_layers - 1}"
+        mta.notes.append(f"model.mta.mta_layers names {names}; {there}: ignored")
     return tuple(layer for layer in listed if 0 <= layer < n_layers)
 
 
@@ -244,14 +245,13 @@ def parse_params(
     data = FieldReader(params.get("data"), "data", {})
     tokenizer = FieldReader(data.anything("tokenizer"), "data.tokenizer", {})
     distributed = FieldReader(params.get("distributed"), "distributed", {})
-    notes: list[str] = []
     seq_len = data.whole("seq_len", None)
     n_ctx = model.whole("max_seqlen", seq_len or 1024)
     if seq_len is not None and seq_len != n_ctx:
         taken = "the first is taken as trained length"
-        notes.append(f"model.max_seqlen is {n_ctx}, data.seq_len {seq_len}; {taken}")
+        model.notes.append(f"model.max_seqlen is {n_ctx}, data.seq_len {seq_len}; {taken}")
     sizes = _sizes(model, vocab_size)
-    options = read_mta_block(mta, sizes["n_heads"], sizes["n_layers"], notes)
+    options = read_mta_block(mta, sizes["n_heads"], sizes["n_layers"])
     model.refuse_unknown(TRAINING_ONLY)
     mta.refuse_unknown(TRAINING_ONLY)
     name, path = tokenizer.text("name"), tokenizer.text("path")
@@ -262,7 +262,7 @@ def parse_params(
     except ConfigError as error:
         config, problems = None, problems or [*error.problems]
     shown = None if name is None else printable(name)
-    return Parsed(config, tuple(problems), tuple(notes), shown, path, dtype)
+    return Parsed(config, tuple(problems), (*model.notes, *mta.notes), shown, path, dtype)
 
 
 def _sizes(model: FieldReader, vocab_size: int | None) -> dict[str, Any]:

@@ -259,13 +259,12 @@ def _inspect_huggingface(
 ) -> _Findings:
     """An architecture that is not supported makes no sense of the weights: nothing else is told."""
     parsed = huggingface.parse_config(settings, *huggingface.tokenizer_of(location.folder, given))
-    opened = _OpenedTokenizer(path=parsed.tokenizer_path)
-    if parsed.config is None:
+    opened, config = _OpenedTokenizer(path=parsed.tokenizer_path), parsed.config
+    if config is None:
         return _Findings(location, parsed, opened, weights, parsed.problems)
     if open_tokenizer:
         opened = _open_tokenizer(parsed, location.folder, given)
-        of_vocabulary = _vocabulary_notes(opened.tokenizer, parsed.config.vocab_size)
-        parsed = replace(parsed, notes=(*parsed.notes, *of_vocabulary))
+        parsed = replace(parsed, notes=parsed.notes + _vocabulary_notes(opened.tokenizer, config.vocab_size))
     misfits = _misfits(parsed, opened, weights, location.format)
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
 

@@ -269,19 +269,14 @@ def _other_settings(own: ModelConfig, wanted: ModelConfig) -> list[str]:
 
 
 def _joined(adapter: StoredAdapter, path: Path, base: Checkpoint) -> Checkpoint:
-    """The base with the adapter's tensors. Raises CheckpointError where they do not fit together."""
+    """The base, a checked one, with the adapter's tensors. CheckpointError where they do not fit together."""
     config = replace(base.config, mta=adapter.about.options)
-    shapes, files, own = parameter_shapes(config), digests.noted([adapter.file]), adapter.read()
+    shapes, files = parameter_shapes(config), digests.noted([adapter.file])
     problems = [*_lost_options(base.config.mta, config.mta)]
-    state = {**base.state_dict, **own}
+    state = {**base.state_dict, **adapter.read()}
     problems += [f"neither the adapter nor its base has {name}" for name in shapes.keys() - state.keys()]
     problems += [
         f"with the adapter's options the model has no {name}" for name in state.keys() - shapes.keys()
-    ]
-    problems += [
-        f"{name} has shape {list(tensor.shape)}; the base calls for {list(shapes[name])}"
-        for name, tensor in own.items()
-        if shapes.get(name) != tuple(tensor.shape)
     ]
     if problems:
         raise CheckpointError(sorted(problems), printable(adapter.file))

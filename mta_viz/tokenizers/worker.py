@@ -232,7 +232,8 @@ class _Worker:
             self._process.wait()
 
     def _answer(self, call: str, argument: Any) -> Any:
-        if starts := self._process is None or self._process.poll() is not None:
+        # One that opened nothing says so and is about to end.
+        if starts := not self._facts or self._process is None or self._process.poll() is not None:
             self._stop()
             self._facts = self._start()
         if call == "facts":
@@ -260,11 +261,7 @@ class _Worker:
             raise TokenizerError(f"{reason}.") from error
         about = {"kind": self._contents.kind, "end": self._contents.end}
         frames = [json.dumps(about).encode(), self._contents.content]
-        try:
-            return cast(dict[str, Any], self._exchange(frames, OPENING_SECONDS))
-        except TokenizerError:  # it is about to end, and would be taken for one that opened the file
-            self._stop()
-            raise
+        return cast(dict[str, Any], self._exchange(frames, OPENING_SECONDS))
 
     def _exchange(self, frames: Sequence[bytes], seconds: float) -> Any:
         process, begun = cast("subprocess.Popen[bytes]", self._process), time.monotonic()

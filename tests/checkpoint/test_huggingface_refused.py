@@ -48,7 +48,7 @@ def test_an_architecture_is_refused_by_name(llama: Path, tmp_path: Path, name: s
 @pytest.mark.parametrize("named", [["LlamaForCausalLM"], {}, 1, None])
 def test_an_architecture_that_is_no_name_is_refused(llama: Path, tmp_path: Path, named: object) -> None:
     (problem,) = refused(llama, tmp_path, architectures=[named])
-    assert "is not supported, since it computes something else or is not known here" in problem
+    assert "is not supported: it computes something else or is not known here" in problem
 
 
 @pytest.mark.parametrize("listed", [..., None, [], ["LlamaForCausalLM"] * 2, "LlamaForCausalLM"])

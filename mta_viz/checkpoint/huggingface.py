@@ -142,8 +142,8 @@ def _kv_heads(model: FieldReader, n_heads: int, kind: Architecture) -> int:
     absent = kind.one_kv_head_each and model.anything("num_key_value_heads") is None
     n_kv_heads = n_heads if absent else model.needed("num_key_value_heads")
     if n_heads % n_kv_heads:
-        model.fault("num_key_value_heads", n_kv_heads, f"a divisor of num_attention_heads {n_heads}", n_heads)
-        return n_heads
+        expected = f"a divisor of num_attention_heads {n_heads}"
+        return model.fault("num_key_value_heads", n_kv_heads, expected, n_heads)
     return n_kv_heads
 
 
@@ -151,8 +151,7 @@ def _head_width(model: FieldReader, d_model: int, n_heads: int) -> int:
     d_head = model.whole("head_dim", None)
     if d_head is None and d_model % n_heads:
         expected = f"a divisor of hidden_size {d_model}, or head_dim beside it"
-        model.fault("num_attention_heads", n_heads, expected, n_heads)
-        return 2
+        return model.fault("num_attention_heads", n_heads, expected, 2)
     d_head = d_head or d_model // n_heads
     return model.fault("head_dim", d_head, "an even number", 2) if d_head % 2 else d_head
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.validate import from_lines
-from mta_viz.errors import PromptError
+from mta_viz.errors import ConfigError, PromptError
 from mta_viz.tasks.facts import DEPTHS, NeedleSample, Task, in_turn
 from mta_viz.tasks.needles import NEEDLES, NeedleTask, PairsTask
 from mta_viz.tasks.written import WrittenSample, WrittenTask
@@ -94,6 +94,15 @@ def _hidden(name: Literal["needle", "pairs"], length: int) -> Series:
 def read_task(file: Path) -> WrittenTask:
     """The samples of a file. Raises FileError where it cannot be opened and ConfigError as `parse_task`."""
     return parse_task(door.read_bytes(file, LIMIT), file.name)
+
+
+def read_divisible(file: Path) -> WrittenTask:
+    """The same, of which a part can be held out. Raises ConfigError for a single sample as well."""
+    task = read_task(file)
+    if not task.n_trained:
+        problem = f"{task.name} has one sample; give at least two, so that one can be held out"
+        raise ConfigError([problem], "The task")
+    return task
 
 
 @lru_cache(maxsize=4)  # a page asks for it again and again

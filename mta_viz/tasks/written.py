@@ -83,6 +83,11 @@ class WrittenTask:
     digest: str
     samples: tuple[WrittenSample, ...]
 
+    @property
+    def n_trained(self) -> int:
+        """How many samples a training may read, the first ones: the last tenth, at least one, is held out."""
+        return len(self.samples) - max(len(self.samples) // 10, 1)
+
     def sample(self, tokenizer: Tokenizer, seed: int) -> NeedleSample:
         """The sample number `seed`, from 0. Raises PromptError where the file has none of this number."""
         if not 0 <= seed < len(self.samples):

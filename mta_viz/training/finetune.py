@@ -178,7 +178,7 @@ class FinetuneRecipe(Recipe):
 
     def identity(self) -> dict[str, Any]:
         """The settings, with the base and the text themselves in place of their paths."""
-        text = (self.text.prose or ()) + self.text.others + tuple(self.text.held_out.values())
+        text = self.text.prose + self.text.others + tuple(self.text.held_out.values())
         digests = [hashlib.blake2b(part.encode(), digest_size=8).hexdigest() for part in text]
         data = {"base": self.about.sha256, "corpus": digests}
         if isinstance(self.task, WrittenTask):

@@ -13,9 +13,9 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from mta_viz.checkpoint import door
-from mta_viz.errors import ConfigError, PromptError
-from mta_viz.run.named_tasks import read_task
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.run.corpus import VERBATIM, corpus_files, read_plain
+from mta_viz.run.named_tasks import read_divisible
 from mta_viz.tasks import grammar
 from mta_viz.tasks.facts import DEPTHS, Depth, NeedleSample, Task, in_turn
 from mta_viz.tasks.needles import HELD_OUT, KNOWN, NEEDLES, NeedleTask, PairsTask, Words
@@ -23,11 +23,10 @@ from mta_viz.tasks.words import made_up_cities, stream_seed
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.training.finetune_settings import JSONL, FinetuneConfig
-from mta_viz.training.needle_data import HELD_OUT_SHARE, HELD_OUT_STREAM, flowing_text, read_books
+from mta_viz.training.needle_data import HELD_OUT_SHARE, HELD_OUT_STREAM, flowing_text, read_book
 from mta_viz.training.trainer import Batch
 
 STREAM = "finetuning text"
-VERBATIM = (".md", ".py")  # files of a corpus that keep their line breaks, and hide no sentences
 CHARACTERS = 8  # of text a token: enough for most tokenizers, and twice as many are taken where it is not
 SHARES = 2**20
 ATTEMPTS = 8
@@ -35,17 +34,17 @@ ATTEMPTS = 8
 
 @dataclass(frozen=True)
 class Text:
-    """Running text: `prose` (None: the grammar's), `others` with their line breaks, and what is held out."""
+    """Running text: `prose`, `others` with their line breaks (neither: the grammar), and what is held out."""
 
-    prose: tuple[str, ...] | None
+    prose: tuple[str, ...]
     others: tuple[str, ...]
     held_out: dict[str, str]
 
     def passage(self, number: int, n_characters: int, *, prose: bool = False) -> str:
         """The passage of that number, of prose alone or of all: from a place in it on, again at the end."""
-        if self.prose is None:
-            return _joined(grammar.paragraphs(number, STREAM), n_characters)
         texts = self.prose if prose else self.prose + self.others
+        if not texts:
+            return _joined(grammar.paragraphs(number, STREAM), n_characters)
         at = number % sum(map(len, texts))
         for text in texts:
             if at < len(text):
@@ -64,18 +63,19 @@ def read_text(corpus: Path | None, n_tokens: int) -> Text:
     n_characters = CHARACTERS * n_tokens // 2
     held_out = {"grammar": _joined(grammar.paragraphs(0, HELD_OUT_STREAM), n_characters)}
     if corpus is None:
-        return Text(None, (), held_out)
-    books = read_books(corpus)
-    each = n_characters // len(books)
-    ends = (flowing_text(book.held_out)[:each] for book in books)
-    prose = tuple(flowing_text(book.training) for book in books)
-    others, held_out = list[str](), {"corpus": "\n".join(ends)} | held_out
+        return Text((), (), held_out)
+    files, others = corpus_files(corpus), list[str]()
+    books = [read_book(file) for file in files if file == corpus or file.suffix not in VERBATIM]
+    ends = (flowing_text(book.held_out)[: n_characters // len(books)] for book in books)
+    held_out = ({"corpus": "\n".join(ends)} if books else {}) | held_out
     for ending in VERBATIM:
-        texts = [door.read_text(file) for file in sorted(corpus.glob(f"*{ending}"))]
-        others += [text[: _cut(text)] for text in texts]
+        texts = [read_plain(file) for file in files if file != corpus and file.suffix == ending]
+        others += [part for text in texts if (part := text[: _cut(text)]).strip()]
         end = "\n".join(text[_cut(text) :][: n_characters // len(texts)] for text in texts)
         held_out |= {f"corpus {ending}": end} if len(end) > CHARACTERS else {}
-    return Text(prose, tuple(others), held_out)
+    if not books and not others:
+        raise MtaVizError(f"The files of the corpus {corpus} are empty; give some with text")
+    return Text(tuple(flowing_text(book.training) for book in books), tuple(others), held_out)
 
 
 def _cut(text: str) -> int:
@@ -158,8 +158,8 @@ class FinetuneBatches:
     def _task(self, number: int, length: int, single: bool) -> Task:
         if isinstance(self.task, WrittenTask):
             return _Written(self.task)
-        # half of the prompts in the corpus's own sentences, where there is one
-        of_corpus = self.text.prose is not None and number % 2 == 1
+        # half of the prompts in the corpus's own sentences, where it has prose
+        of_corpus = bool(self.text.prose) and number % 2 == 1
         haystack = self.text.passage(number >> 1, 4 * CHARACTERS * length, prose=True) if of_corpus else None
         if self.task == "needle" or single:
             few = NEEDLES if self.task == "needle" else min(NEEDLES, self.config.names * self.config.cities)
@@ -179,18 +179,7 @@ class FinetuneBatches:
 
 def read_named(task: str) -> str | WrittenTask:
     """A task by its name, or what its file holds. Raises ConfigError for a file of a single sample."""
-    if not task.endswith(JSONL):
-        return task
-    written = read_task(Path(task))
-    if len(written.samples) < 2:
-        problem = f"the task {written.name} has one sample; give at least two, so that one can be held out"
-        raise ConfigError([problem], FinetuneConfig.subject)
-    return written
-
-
-def _n_trained(task: WrittenTask) -> int:
-    """How many samples of a file are trained on: all but the last tenth, or the last one."""
-    return len(task.samples) - max(len(task.samples) // 10, 1)
+    return read_divisible(Path(task)) if task.endswith(JSONL) else task
 
 
 @dataclass(frozen=True)
@@ -200,7 +189,7 @@ class _Written:
     task: WrittenTask
 
     def sample(self, tokenizer: Tokenizer, seed: int) -> NeedleSample:
-        return self.task.sample(tokenizer, seed % _n_trained(self.task))
+        return self.task.sample(tokenizer, seed % self.task.n_trained)
 
 
 def pairs_task(
@@ -229,8 +218,8 @@ def held_out_samples(
     if task == "text":
         return []
     if isinstance(task, WrittenTask):
-        first = _n_trained(task)
-        return in_turn(tokenizer, (task,), min(n, len(task.samples) - first), first)
+        n_held_out = len(task.samples) - task.n_trained
+        return in_turn(tokenizer, (task,), min(n, n_held_out), task.n_trained)
     tasks: list[Task] = [
         needle_task(NEEDLES, length, depth, held_out=True)
         if task == "needle"

@@ -18,8 +18,9 @@ import torch
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Library
 
-from mta_viz.checkpoint import door
 from mta_viz.errors import MtaVizError
+from mta_viz.printed import printable
+from mta_viz.run.corpus import PROSE, corpus_files, read_plain
 from mta_viz.tasks import grammar, words
 from mta_viz.tasks.facts import split_sentences
 from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE
@@ -73,31 +74,20 @@ class SentenceTable:
 
 def read_books(folder: Path) -> tuple[Book, ...]:
     """Every `*.txt` of a folder, by name, or one file. `MtaVizError` when there is none or one is empty."""
-    files = [folder] if folder.is_file() else sorted(folder.glob("*.txt"))
-    if not files:
-        state = "is neither a folder nor a file" if not folder.is_dir() else "holds no .txt file"
-        raise MtaVizError(
-            f"The corpus {folder} {state}. Give a plain-text file, or a folder of such (*.txt): books from "
-            "Project Gutenberg, for example."
-        )
-    return tuple(_read_book(file) for file in files)
+    return tuple(map(read_book, corpus_files(folder, (PROSE,))))
 
 
-def _read_book(file: Path) -> Book:
-    data = door.read_bytes(file, door.TEXT)
-    if b"\0" in data:
-        raise MtaVizError(f"{file} is no plain text: it holds zero bytes; save it as UTF-8, or take it out.")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")  # never fails; old Project Gutenberg files are Latin-1
-    text = text.replace("\r\n", "\n").strip()
-    blocks = re.split(r"\n\s*\n" if re.search(r"\n\s*\n", text) else r"\n", text)  # else a line is one
+def read_book(file: Path) -> Book:
+    """One of them: without empty lines a line is a paragraph, and of one line a sentence."""
+    text = read_plain(file).replace("\r\n", "\n").strip()
+    blocks = re.split(r"\n\s*\n" if re.search(r"\n\s*\n", text) else r"\n", text)
     paragraphs = [tuple(split_sentences(block)) for block in blocks if block.strip()]
+    if len(paragraphs) == 1:
+        paragraphs = [(sentence,) for sentence in paragraphs[0]]
     if len(paragraphs) < 2:
         raise MtaVizError(
-            f"{file} holds {len(paragraphs)} paragraphs or lines; expected at least 2, of which one is held "
-            "out. Add text to it, or leave it out."
+            f"{printable(file)} holds {len(paragraphs)} paragraphs, lines or sentences; expected at least 2, "
+            "of which one is held out. Add text to it, or leave it out."
         )
     # the last paragraphs, which hold about HELD_OUT_SHARE of the characters; at least one
     sizes = [sum(map(len, paragraph)) for paragraph in paragraphs]

@@ -246,6 +246,20 @@ def test_code_of_a_corpus_keeps_its_lines_and_hides_no_sentences(tmp_path: Path)
     assert not any("def" in text.passage(number, 60, prose=True) for number in range(0, 2000, 37))
 
 
+@pytest.mark.parametrize("task", ["text", "pairs"])
+def test_a_corpus_of_code_alone_is_read_and_the_grammar_hides_the_sentences(
+    base: Path, tmp_path: Path, task: str
+) -> None:
+    (tmp_path / "__init__.py").write_text("")
+    with pytest.raises(MtaVizError, match=r"files of the corpus .* are empty"):
+        read_text(tmp_path, 200)
+    (tmp_path / "code.py").write_bytes(b"x = 'caf\xe9'\n" * 60)  # Latin-1, as a .txt may be
+    recipe = recipe_of(base, corpus=str(tmp_path), task=task)
+    assert recipe.text.prose == () and set(recipe.text.held_out) == {"grammar", "corpus .py"}
+    assert "x = 'caf\u00e9'" in recipe.text.passage(3, 40)
+    finetune(replace(recipe.config, steps=1), tmp_path / "out")
+
+
 def test_the_divergence_from_the_base_is_0_at_the_identity_and_grows(base: Path) -> None:
     recipe = recipe_of(base, keep="base", task="text", keep_weight=2.0)
     model = recipe.start(torch.device("cpu"))
@@ -488,7 +502,7 @@ def test_a_base_with_kernels_an_empty_corpus_and_no_tokenizer_are_refused(base: 
     with pytest.raises(ConfigError, match="the model has kernels before the softmax already"):
         finetune(config_of(with_kernels(base, tmp_path)), tmp_path / "out")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(MtaVizError, match=r"holds no \.txt file"):
+    with pytest.raises(MtaVizError, match=r"itself holds no \.txt or \.md or \.py file"):
         finetune(config_of(base, corpus=str(tmp_path / "empty")), tmp_path / "out")
     silent = tmp_path / "silent"
     shapes = tracing.load(base).config
@@ -528,8 +542,10 @@ def test_a_text_without_empty_lines_has_a_paragraph_a_line(tmp_path: Path) -> No
     text = read_text(tmp_path / "log.txt", 100)
     assert text.prose == ("First line. Its end.\nSecond line.",)
     assert text.held_out["corpus"] == "Third line."
+    (tmp_path / "log.txt").write_text("One line. Its second sentence. Its end.\n\n")
+    assert read_text(tmp_path / "log.txt", 100).prose == ("One line.\nIts second sentence.",)
     (tmp_path / "log.txt").write_text("One line.\n\n")
-    with pytest.raises(MtaVizError, match="holds 1 paragraphs or lines; expected at least 2"):
+    with pytest.raises(MtaVizError, match="holds 1 paragraphs, lines or sentences; expected at least 2"):
         read_text(tmp_path / "log.txt", 100)
 
 

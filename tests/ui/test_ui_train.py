@@ -4,6 +4,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +13,11 @@ from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FIL
 from mta_viz.config import MTAOptions
 from mta_viz.model.editing import usual_layers
 from mta_viz.tokenizers.builtin import BytesTokenizer
+from mta_viz.training.finetune_data import FinetuneBatches, read_named, read_text
+from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.ui.shell import trainings as process
 from mta_viz.ui.shell.trainings import Settings, Training
-from mta_viz.ui.train.form import Estimate, estimate_words
+from mta_viz.ui.train.form import Estimate, estimate_words, piece_length, prompts_of
 from mta_viz.ui.train.view import prompt_of, result_words, state_words, usual
 from tests.plots.test_finetuning_figure import DONE, RUNNING
 from tests.tiny_models import config
@@ -108,7 +111,7 @@ def test_the_form_is_filled_and_shows_the_command(open_app, models_folder):
     assert f"--out={models_folder / 'tiny-plain-trained'}" in said(app)
 
 
-def test_what_cannot_be_trained_is_said_in_one_sentence(open_app):
+def test_what_cannot_be_trained_is_said_in_one_sentence(open_app, models_folder):
     kernels = open_app("tiny-plain", "Hello", "pages/kernels.py")
     assert "no key-query kernels" in said(kernels)
     assert {"train.open", "insert.open"} <= {button.key for button in kernels.button}
@@ -120,7 +123,31 @@ def test_what_cannot_be_trained_is_said_in_one_sentence(open_app):
     app = open_app("tiny-plain", "Hello", PAGE)  # four facts do not fit in 128 tokens of single bytes
     assert app.error and not app.exception
     borrowed(app.text_input, "train_corpus").set_value("/nowhere").run()
-    assert "there is no text at /nowhere" in said(app)
+    assert "The corpus /nowhere is neither a folder nor a file" in said(app)
+    (models_folder / "picture.txt").write_bytes(b"\0" * 8)
+    borrowed(app.text_input, "train_corpus").set_value(str(models_folder / "picture.txt")).run()
+    assert "is no plain text" in said(app)
+    (models_folder / "one.jsonl").write_text('{"prompt": "1 + 1 =", "answer": "2"}\n')
+    app = open_app("tiny-plain", "Hello", PAGE, {"train_task": "file"})
+    borrowed(app.text_input, "train_file").set_value(str(models_folder / "one.jsonl")).run()
+    assert "has one sample; give at least two" in said(app)
+
+
+def test_the_estimate_counts_the_tokens_that_a_step_of_the_command_reads(
+    models_folder: Path, tmp_path: Path
+) -> None:
+    file, base = tmp_path / "sums.jsonl", str(models_folder / "tiny-plain")
+    lines = [{"prompt": "x" * (20 + number % 40), "answer": "y"} for number in range(400)]
+    file.write_text("\n".join(map(json.dumps, [*lines[:-1], {"prompt": "x" * 300, "answer": "y"}])))
+    config = FinetuneConfig(base=base, layers=(1,), task=str(file), lengths=Settings.lengths)
+    assert piece_length(replace(SETTINGS, task=str(file))) == config.piece_length
+    task, tokenizer = read_named(config.task), BytesTokenizer()
+    batches = FinetuneBatches(config, tokenizer, read_text(None, 100), task)
+    wide = [batches(step).answers.tokens.shape[1] for step in range(20)]
+    prompts = prompts_of(tokenizer, replace(SETTINGS, task=str(file)))
+    assert abs(prompts.usual - median(wide)) <= 3
+    assert prompts.longest == 303 and (prompts.n_held_out, prompts.held_out) == (40, 43)
+    assert prompts_of(tokenizer, replace(SETTINGS, task="text")).n_held_out == 0
 
 
 def test_a_prompt_of_a_files_task_is_one_that_was_held_out(tmp_path: Path) -> None:

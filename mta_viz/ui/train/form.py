@@ -1,6 +1,5 @@
 """The form of the Train page: what a training is asked for, how long it will take, and its command."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,15 @@ from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import LARGEST_KERNEL, ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.model.editing import insert_mta, usual_layers
-from mta_viz.printed import layer_label, printable, size_text
+from mta_viz.printed import layer_label, size_text
+from mta_viz.run.corpus import check_corpus
 from mta_viz.run.devices import TrainingCost, free_bytes, kernel_training, multiply_adds
-from mta_viz.run.named_tasks import ENDING, read_task
+from mta_viz.run.named_tasks import ENDING, read_divisible
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import HELD_OUT, NeedleTask, PairsTask
+from mta_viz.tasks.written import WrittenSample, WrittenTask
+from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.ui.kernels.inserting import (
     KEYS,
     LAYERS,
@@ -104,11 +106,10 @@ def draw_form(page: Page) -> Wanted | None:
         folder = pick_folder(Path(page.model_key.path), "trained", "train")
     name = task if task != FILE else whole_path(TASK_FILE.value)
     key = page.model_key
-    pairs, lengths = SIZES[size]
-    sizes: dict[str, Any] = {"pairs": pairs, "lengths": lengths}
-    sizes["device"] = str(page.model.device)
-    sizes["corpus"] = whole_path(CORPUS.value) or None
-    settings = Settings(base=key.path, task=name, dtype=key.dtype, **sizes, **more, **ends)
+    corpus, device = whole_path(CORPUS.value) or None, str(page.model.device)
+    settings = Settings(
+        base=key.path, task=name, dtype=key.dtype, device=device, corpus=corpus, **size, **more, **ends
+    )
     try:
         check(page, settings)
         estimate = estimate_of(page, settings)
@@ -125,13 +126,14 @@ def draw_form(page: Page) -> Wanted | None:
     return Wanted(settings, folder)
 
 
-def _draw_size(page: Page, task: str) -> str:
+def _draw_size(page: Page, task: str) -> dict[str, Any]:
     """How long prompts are, and how many facts they have; small models begin with short ones."""
-    usual = "short" if parameter_count(page.model.config) < SMALL else "long"
     if task not in ("pairs", "needle"):
-        return usual
+        return {}  # the command is told none
+    usual = "short" if parameter_count(page.model.config) < SMALL else "long"
     help = "Short ones ask for 1 of 2 x 2 facts, long ones for 1 of 3 x 3, where two words are asked for."
-    return str(menu("Prompts", SIZE_WORDS, PROMPTS, default=usual, width=190, help=help))
+    pairs, lengths = SIZES[menu("Prompts", SIZE_WORDS, PROMPTS, default=usual, width=190, help=help)]
+    return {"pairs": pairs, "lengths": lengths}
 
 
 def _draw_end() -> dict[str, Any]:
@@ -164,7 +166,10 @@ def _draw_more(page: Page) -> dict[str, Any]:
 
 def _draw_corpus() -> None:
     """What is trained on where the task is text, and else keeps the model's language as it is."""
-    help = "A plain-text file, or a folder of such (.txt). Empty: sentences that the project makes itself."
+    help = (
+        "A plain-text file, or a folder with such (.txt; .md and .py, which keep their lines; folders "
+        "inside it are left out). Empty: sentences that the project makes itself."
+    )
     st.text_input("Texts", placeholder="/folder/with/texts, or a file", help=help, **CORPUS.widget())
 
 
@@ -182,25 +187,18 @@ def check(page: Page, settings: Settings) -> None:
         raise MtaVizError(
             "this model came without its tokenizer, and training reads text; give it at the left"
         )
-    if settings.corpus is not None and not text_files(Path(settings.corpus)):
-        raise MtaVizError(
-            f"there is no text at {printable(settings.corpus)}; give a folder of .txt files, or one such file"
-        )
+    if settings.corpus is not None:
+        check_corpus(Path(settings.corpus))
     if task := task_of(settings):
         task.sample(page.model.tokenizer, 0)
     elif settings.task != "text":
         raise MtaVizError("give a file of prompts, whose name ends in .jsonl")
 
 
-def text_files(corpus: Path) -> list[Path]:
-    """What `finetune` reads of a corpus."""
-    return [corpus] if corpus.is_file() else list(corpus.glob("*.txt"))
-
-
 def task_of(settings: Settings) -> Task | None:
     """Prompts of words that training never sees, or a file's; None without prompts. Raises MtaVizError."""
     if settings.task.endswith(ENDING):
-        return read_task(Path(settings.task))
+        return read_divisible(Path(settings.task))
     length = min(settings.lengths)
     if settings.task == "pairs":
         return PairsTask(*settings.pairs, length, 50, **vars(HELD_OUT))
@@ -210,27 +208,56 @@ def task_of(settings: Settings) -> Task | None:
 def estimate_of(page: Page, settings: Settings) -> Estimate:
     """From a short run of the model here, and what a step has more than it."""
     trained = insert_mta(page.model, settings.layers, kernel=settings.kernel).config
-    cost, length = training_cost(trained, settings), middle(settings.lengths)
+    prompts = prompts_of(page.model.tokenizer, settings)
+    cost = training_cost(trained, settings, prompts.usual)
+    n_bytes = training_cost(trained, settings, prompts.longest).n_bytes
     rate = estimate_seconds(page.model, 320) / multiply_adds(page.model.config, 320)
-    answers = 0.0 if settings.task == "text" else SAMPLES * multiply_adds(trained, length)
+    answers = prompts.n_held_out * multiply_adds(trained, prompts.held_out)
     window = min(trained.n_ctx, TEXT_TOKENS)  # each begins half a window after the one before
     texts = (1 + bool(settings.corpus)) * (2 * TEXT_TOKENS / window - 1) * multiply_adds(trained, window)
     measuring = 2 * rate * (answers + texts)
     weights = sum(value.numel() * value.element_size() for value in page.model.parameters())
     free = free_bytes(torch.device(settings.device))
     on_gpu = max(cost.multiply_adds / GPU_RATE, GPU_LEAST)
-    return Estimate(rate * cost.multiply_adds, on_gpu, 2 * weights + cost.n_bytes, measuring, free)
+    return Estimate(rate * cost.multiply_adds, on_gpu, 2 * weights + n_bytes, measuring, free)
 
 
-def middle(lengths: Sequence[int]) -> int:
-    """The one that held-out samples have."""
-    return sorted(lengths)[len(lengths) // 2]
+@dataclass(frozen=True)
+class Prompts:
+    """Tokens of a step's prompts, usually and at most, and of the held-out ones; how many these are."""
+
+    usual: int
+    longest: int
+    held_out: int
+    n_held_out: int
 
 
-def training_cost(config: ModelConfig, settings: Settings) -> TrainingCost:
-    """Of a step of the command with its usual settings."""
-    length = middle(settings.lengths)  # pieces of text are as long
-    prompts, text = (0 if settings.task == "text" else STEP_PROMPTS, length), (STEP_TEXTS, length)
+def prompts_of(tokenizer: Tokenizer | None, settings: Settings) -> Prompts:
+    """Of a file by its own prompts: those of a step are filled up to the longest of them."""
+    task = task_of(settings)
+    if tokenizer is None or not isinstance(task, WrittenTask):
+        length = piece_length(settings)  # the middle one
+        return Prompts(length, length, length, 0 if task is None else SAMPLES)
+    by_length = sorted(task.samples, key=lambda sample: len(sample.prompt))
+    last = task.samples[task.n_trained :]
+
+    def tokens(sample: WrittenSample) -> int:
+        return len(tokenizer.encode(sample.prompt + sample.continuation))
+
+    usual = by_length[len(by_length) * STEP_PROMPTS // (STEP_PROMPTS + 1)]
+    held_out = sorted(last, key=lambda sample: len(sample.prompt))[len(last) // 2]
+    return Prompts(tokens(usual), tokens(by_length[-1]), tokens(held_out), min(len(last), SAMPLES))
+
+
+def piece_length(settings: Settings) -> int:
+    """Tokens of a piece of text, and of the held-out prompts that are made: the middle of the lengths."""
+    return sorted(settings.lengths)[len(settings.lengths) // 2]
+
+
+def training_cost(config: ModelConfig, settings: Settings, prompt: int) -> TrainingCost:
+    """Of a step of the command with its usual settings, on prompts of so many tokens."""
+    prompts = (0 if settings.task == "text" else STEP_PROMPTS, prompt)
+    text = (STEP_TEXTS, piece_length(settings))
     size = torch.finfo(getattr(torch, settings.dtype)).bits // 8
     return kernel_training(config, min(settings.layers), prompts, text, dtype_bytes=size)
 

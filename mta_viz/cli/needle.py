@@ -54,7 +54,6 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Measure what the file does not hold yet; it is written anew as batches end, a large one seldom."""
-    from mta_viz.analysis.labs.sweep import check_sweep
     from mta_viz.analysis.labs.sweep_file import results_of
 
     sweep, file = _sweep(arguments), arguments.out
@@ -62,7 +61,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
     measured: list[tuple[Path, ModelResults, int]] = []  # with how many samples were run now
     for path in arguments.paths:
         model = flags.open_model(arguments, path)
-        check_sweep(model, sweep)
         name = model.source.name if model.source else path.absolute().name
         known = results_of(model, name, results)
         if known.samples:
@@ -134,10 +132,12 @@ def _measure(
     on: str | None,
 ) -> "SweepResults":
     """The results with this checkpoint's samples; samples of other sweeps in the file stay."""
+    from mta_viz.analysis.labs.sweep import check_sweep
     from mta_viz.analysis.labs.sweep_file import measure_missing, write_sweep
 
+    tokenizer = check_sweep(model, sweep)
     missing = set(sweep.keys) - {sample.key for sample in known.samples}
-    lengths = [setting[1] or model.config.n_ctx // 2 for setting, _ in missing]  # a guess for a file's
+    lengths = sweep.prompt_lengths(tokenizer, missing)
     flags.note_seconds(model, f"{known.name}: {len(lengths):,} samples to run", lengths)
 
     def keep(so_far: "ModelResults") -> None:

@@ -88,7 +88,7 @@ def exactly(
     """
     tried: set[int] = set()
     wanted = budget
-    while wanted not in tried and len(tried) < MOST_ATTEMPTS:
+    while wanted >= 0 and wanted not in tried and len(tried) < MOST_ATTEMPTS:
         tokens, placed = lay_out(tokenizer, parts_of(wanted, 0))
         if len(tokens) == length:
             return tokens, placed

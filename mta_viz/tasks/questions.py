@@ -14,7 +14,7 @@ from functools import cache, partial
 from typing import Literal
 
 from mta_viz.errors import PromptError
-from mta_viz.tasks.facts import Piece, answer_ids, exactly, fill, haystack_sentences, sentence_piece
+from mta_viz.tasks.facts import Piece, answer_ids, exactly, fill, haystack_sentences, lay_out, sentence_piece
 from mta_viz.tasks.stories import LABELS, OBJECTS, PEOPLE, PLACES, TASKS, Story, make_story
 from mta_viz.tasks.words import stream_seed
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -120,11 +120,14 @@ def make_question_sample(tokenizer: Tokenizer, task: QuestionTask, seed: int) ->
         hay = fill(map(piece_of, itertools.islice(texts, skipped, None)), budget) if budget else []
         return [*_spread(story, hay, rng), ("question", question)]
 
-    facts = sum(piece_of(fact.text).n_tokens for fact in story.facts)
-    length = facts + len(tokenizer.encode(question)) + task.distraction
-    tokens, placed = exactly(tokenizer, length, task.distraction, parts_of)
+    if task.distraction:
+        facts = sum(piece_of(fact.text).n_tokens for fact in story.facts)
+        length = facts + len(tokenizer.encode(question)) + task.distraction
+        tokens, placed = exactly(tokenizer, length, task.distraction, parts_of)
+    else:
+        tokens, placed = lay_out(tokenizer, parts_of(0, 0))
     answer = answer_ids(tokenizer, question, story.answer)
-    placed.append(("answer", length, length + len(answer), tokenizer.decode(answer)))
+    placed.append(("answer", len(tokens), len(tokens) + len(answer), tokenizer.decode(answer)))
     spans = tuple(RoleSpan(role, start, stop, text) for role, start, stop, text in placed if role)
     plain = tuple(start for role, start, *_ in placed if role is None)
     return QuestionSample(tokens, story.answer, answer, task.labels, spans, plain)

@@ -21,6 +21,7 @@ from mta_viz.tokenizers.base import Tokenizer
 
 # of a prompt; spans as there are letters; of a span's name
 MOST_LETTERS, MOST_SPANS, NAME = 2_000_000, 26, 40
+ENCODED, LETTERS = 16, 2000  # prompts of a file that say how many tokens its letters are, and letters of each
 Place = Annotated[int, Field(ge=0, le=MOST_LETTERS)]
 
 
@@ -87,6 +88,13 @@ class WrittenTask:
     def n_trained(self) -> int:
         """How many samples a training may read, the first ones: the last tenth, at least one, is held out."""
         return len(self.samples) - max(len(self.samples) // 10, 1)
+
+    def lengths(self, tokenizer: Tokenizer) -> list[int]:
+        """About how many tokens each prompt has with its answer: by its letters, as some are encoded."""
+        texts = [sample.prompt + sample.continuation for sample in self.samples]
+        some = [text[:LETTERS] for text in texts[:: 1 + len(texts) // ENCODED]]
+        share = sum(len(tokenizer.encode(text)) for text in some) / sum(map(len, some))
+        return [max(round(share * len(text)), 1) for text in texts]
 
     def sample(self, tokenizer: Tokenizer, seed: int) -> NeedleSample:
         """The sample number `seed`, from 0. Raises PromptError where the file has none of this number."""

@@ -283,6 +283,13 @@ def test_a_file_of_the_older_format_holds_needles_and_one_of_pairs_says_so():
     assert len({results.wording for results in (pairs, written, new)}) == 3
 
 
+def test_prompts_of_a_file_are_as_long_as_they_are():
+    lines = "\n".join(f'{{"prompt": "{"x" * n}", "answer": "y"}}' for n in (10, 40))
+    sweep = Sweep(samples=2, kind="file", lines=lines)
+    assert sweep.prompt_lengths(BytesTokenizer(), sweep.keys) == [12, 44]  # of 13 and 43, by their letters
+    assert SWEEP.prompt_lengths(BytesTokenizer(), SWEEP.keys[:1]) == [SWEEP.lengths[0]]
+
+
 def test_the_file_keeps_what_is_not_finite_as_null(tmp_path):
     rows = (dataclasses.replace(RESULTS[0], log_probability=math.inf),)
     write_sweep(tmp_path / "r.json", empty_results(SWEEP).with_model(ModelResults("m", "a", "b", rows)))

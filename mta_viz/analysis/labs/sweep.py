@@ -97,6 +97,11 @@ class Sweep:
             return PairsTask(side, side, length, depth, self.haystack)
         return NeedleTask(needles, length, depth, self.needle, self.question, self.haystack)
 
+    def prompt_lengths(self, tokenizer: Tokenizer, keys: Iterable[tuple[Setting, int]]) -> list[int]:
+        """Tokens of these samples' prompts, of a file about as many."""
+        of_file = written_task(self.lines).lengths(tokenizer) if self.lines else []
+        return [of_file[seed] if length is None else length for (_, length, _), seed in keys]
+
     @property
     def wording(self) -> str:
         """A short digest of templates and haystack: results with another one are of another measurement."""

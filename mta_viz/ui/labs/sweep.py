@@ -1,5 +1,6 @@
 """The needle lab's sweep: models one after another, no sample run twice; and the results of a file."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,6 +22,7 @@ from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import widest_half
 from mta_viz.tasks.needles import MAX_NEEDLES, MAX_SIDE
+from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import cache, show, state
 from mta_viz.ui.shell import models as registry
@@ -64,7 +66,7 @@ def draw_sweep(page: Page, form: OfTask) -> None:
         st.info("Choose at least one of each that is offered.")
         return
     kept = state.part(Sweeps)
-    check_sweep(page.model, figure)
+    tokenizer = check_sweep(page.model, figure)
     if kept.results is None or kept.results.wording != figure.wording:
         kept.results = sweep_file.empty_results(figure)
     done = sum(len(model.samples) for model in _measured(figure, keys, kept.results).values())
@@ -74,7 +76,7 @@ def draw_sweep(page: Page, form: OfTask) -> None:
         return
     key, label = ("sweep", figure, tuple(keys.items())), "Go on" if done else "Run the sweep"
     measure = partial(_measure, keys, figure, kept, cache.stores())
-    words = _expectation(page, figure, len(keys), done)
+    words = _expectation(page, figure, tokenizer, len(keys), done)
     # It goes on while other pages are looked at.
     draw_measured(Measurement("sweep", key, label, measure, words, owner="job"), draw)
 
@@ -140,10 +142,10 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
     return {name: own if paths[name] == own.path else registry.beside(own, paths[name]) for name in chosen}
 
 
-def _expectation(page: Page, sweep: Sweep, n_models: int, done: int) -> str:
+def _expectation(page: Page, sweep: Sweep, tokenizer: Tokenizer, n_models: int, done: int) -> str:
     total = len(sweep.keys) * n_models
-    lengths = [length or page.model.config.n_ctx // 2 for _, length, _ in sweep.settings]  # a file's: a guess
-    seconds = n_models * sweep.samples * sum(estimate_seconds(page.model, length) for length in lengths)
+    lengths = Counter(sweep.prompt_lengths(tokenizer, sweep.keys))
+    seconds = n_models * sum(n * estimate_seconds(page.model, length) for length, n in lengths.items())
     cell, order = ("a cell", " The order of the needles is shuffled.")
     if sweep.kind == "file":
         cell, order = ("the accuracy", "")

@@ -18,7 +18,7 @@ from mta_viz.run.named_tasks import ENDING, read_divisible
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import HELD_OUT, NeedleTask, PairsTask
-from mta_viz.tasks.written import WrittenSample, WrittenTask
+from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.ui.kernels.inserting import (
     KEYS,
@@ -238,15 +238,10 @@ def prompts_of(tokenizer: Tokenizer | None, settings: Settings) -> Prompts:
     if tokenizer is None or not isinstance(task, WrittenTask):
         length = piece_length(settings)  # the middle one
         return Prompts(length, length, length, 0 if task is None else SAMPLES)
-    by_length = sorted(task.samples, key=lambda sample: len(sample.prompt))
-    last = task.samples[task.n_trained :]
-
-    def tokens(sample: WrittenSample) -> int:
-        return len(tokenizer.encode(sample.prompt + sample.continuation))
-
-    usual = by_length[len(by_length) * STEP_PROMPTS // (STEP_PROMPTS + 1)]
-    held_out = sorted(last, key=lambda sample: len(sample.prompt))[len(last) // 2]
-    return Prompts(tokens(usual), tokens(by_length[-1]), tokens(held_out), min(len(last), SAMPLES))
+    lengths = task.lengths(tokenizer)
+    first, last = sorted(lengths[: task.n_trained]), sorted(lengths[task.n_trained :])
+    usual = first[len(first) * STEP_PROMPTS // (STEP_PROMPTS + 1)]
+    return Prompts(usual, first[-1], last[len(last) // 2], min(len(last), SAMPLES))
 
 
 def piece_length(settings: Settings) -> int:

@@ -88,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> str:
     _check_texts(arguments)
     out = arguments.out if arguments.out_is else None
     if out:
-        check_output(out, force=arguments.force or arguments.out_is == "results")
+        check_output(out, arguments.force or arguments.out_is == "results", arguments.ending)
     answer, dtype = arguments.run(arguments), getattr(arguments, "dtype", None)
     if dtype is not None:
         answer = answer | {"computed_in": dtype}

@@ -18,7 +18,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add("path", type=Path, nargs="?", metavar="PATH", help="its checkpoint (default: a model the app finds)")
     add_base(parser)
     add("--page", type=positive, metavar="N", help="of a PDF of many figures, from 1")
-    add_file(parser, "--out", ".png, .svg, .pdf, .html, .csv or .json")
+    add_file(parser, "--out", ".png, .svg, .pdf, .html, .csv or .json", ending="")
     add("--dpi", type=positive, default=300, metavar="N", help="of a .png (default 300)")
 
 

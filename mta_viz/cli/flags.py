@@ -371,7 +371,7 @@ def add_question(command: ArgumentParser) -> None:
 
 def add_out(command: ArgumentParser) -> None:
     """`--out FILE` for the answer, which is written when the command has run."""
-    add_file(command, "--out", "write the answer to a file as well", out_is="answer")
+    add_file(command, "--out", "write the answer to a file (JSON) as well", out_is="answer")
 
 
 def add_file(
@@ -383,15 +383,17 @@ def add_file(
     metavar: str = "FILE",
     force: str = "overwrite an existing file",
     out_is: str = "file",
+    ending: str = ".json",
 ) -> None:
     """A file to write, in `arguments.out`, and `--force`; it is checked before the command runs.
 
+    `ending`: how the names of such files end; other kinds of file are refused ("": the command looks itself).
     `out_is` is `answer`, or for what the command writes itself `file`, or `results` when a file that is there
     is gone on with.
     """
     command.add_argument(flag, dest="out", type=output_path, required=required, metavar=metavar, help=help)
     command.add_argument("--force", action="store_true", help=force)
-    command.set_defaults(out_is=out_is)
+    command.set_defaults(out_is=out_is, ending=ending)
 
 
 def add_format(command: ArgumentParser, as_csv: Callable[[Any], str], help: str) -> None:

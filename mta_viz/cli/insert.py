@@ -35,7 +35,7 @@ def add_flags(parser: ArgumentParser) -> None:
     about = "a group norm of every head's output, in every layer: no identity, logits change much"
     add("--norm", action="store_true", help=about)
     about = "the adapter, which holds what was inserted (convert makes a whole checkpoint of it)"
-    flags.add_file(parser, "--out", about, required=True)
+    flags.add_file(parser, "--out", about, required=True, ending=".safetensors")
     flags.add_running(parser)
 
 

@@ -21,6 +21,7 @@ from mta_viz.tables import finite
 
 T = TypeVar("T")
 TERMINAL_SECONDS, LOG_SECONDS = 0.1, 5.0  # between two lines of progress
+KINDS = (".json", ".csv", ".safetensors", ".npz", ".pt", ".html", ".pdf", ".png", ".svg")
 LONGEST_NAME = 200  # bytes; systems take 255, and a file is written under a longer name first
 
 
@@ -108,8 +109,10 @@ def seldom(write: Callable[[T], None]) -> Callable[[T], None]:
     return written
 
 
-def check_output(path: Path, force: bool) -> None:
-    """Raise MtaVizError before any work when `path` cannot be written."""
+def check_output(path: Path, force: bool, ending: str = "") -> None:
+    """Raise MtaVizError before any work when `path` cannot be written, or is named as another kind."""
+    if ending and path.suffix in KINDS and path.suffix != ending:
+        raise MtaVizError(f"{path}: what is written here is a {ending} file, not a {path.suffix}; name it so")
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise MtaVizError(f"the name {path.name[:20]}... has over {LONGEST_NAME} bytes; choose a shorter one")
     if path.is_symlink() and not path.exists():

@@ -25,7 +25,7 @@ def add_flags(parser: ArgumentParser) -> None:
     given.add_argument("--file", type=Path, metavar="FILE", help=about)
     about = "ask for the last word of each passage, as LAMBADA does"
     parser.add_argument("--last-word", action="store_true", help=about)
-    add_file(parser, "--csv", "write every token, or passage, as a table")
+    add_file(parser, "--csv", "write every token, or passage, as a table", ending=".csv")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

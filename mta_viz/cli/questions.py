@@ -30,7 +30,12 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--samples", type=positive, default=20, metavar="N", help="of each task (default 20)")
     add("--seed", type=whole(0), default=0, metavar="S", help="number of the first sample")
     add("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
-    add_file(parser, "--out", "write every answer as CSV as well; after Ctrl-C the same command goes on")
+    add_file(
+        parser,
+        "--out",
+        "write every answer as CSV as well; after Ctrl-C the same command goes on",
+        ending=".csv",
+    )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--stages", type=name_list, metavar="NAMES", help=about)
     about = "hooks (default): tensors for other programs; run: a file the app and open_trace open again"
     add("--format", choices=("hooks", "run"), default="hooks", help=about)
-    add_file(parser, "--out", "file to write", required=True, metavar="F.safetensors")
+    add_file(parser, "--out", "file to write", required=True, metavar="F.safetensors", ending=".safetensors")
     add("--yes", action="store_true", help="write more than 4 GiB")
 
 

@@ -96,6 +96,21 @@ def test_a_fault_of_the_program_is_not_disguised(run, monkeypatch):
         run("info", "x")
 
 
+@pytest.mark.parametrize(
+    ("words", "ending"),
+    [
+        (("story", "x", "--prompt", "a", "--out", "story.png"), ".json"),
+        (("lens", "x", "--prompt", "a", "--out", "lens.csv"), ".json"),
+        (("needle", "x", "--out", "needle.html"), ".json"),
+        (("trace", "x", "--prompt", "a", "--out", "trace.npz"), ".safetensors"),
+        (("questions", "x", "--out", "answers.json"), ".csv"),
+    ],
+)
+def test_no_file_is_written_under_the_name_of_another_kind(run, words, ending):
+    answer = run(*words)
+    assert answer.status == 2 and f"what is written here is a {ending} file" in answer.err
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
 def test_memory_that_runs_out_is_one_line(run, monkeypatch, error):
     def fail(arguments: Namespace) -> dict:

@@ -63,9 +63,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     settings = partial(finetune_config, arguments.config, **_changes(arguments))
     run = run_checks(out, device, resume=resume)
     refuse_all([partial(_check_flags, arguments), settings, *run], "The finetuning")
-    report = {"report": print_progress, "evaluation_progress": evaluation_line()}
+    said: dict[str, Any] = {"tell": _tell, "report": print_progress, "evaluation_progress": evaluation_line()}
     try:
-        card = finetune(settings(), out, device=device, tell=_tell, resume=resume, **report)
+        card = finetune(settings(), out, device=device, resume=resume, **said)
     except KeyboardInterrupt:
         _note_what_is_kept(out)
         raise

@@ -69,13 +69,14 @@ class ProgressLine:
 
 
 def evaluation_line() -> Callable[[float], None]:
-    """Says how far an evaluation is, whose time runs from the first call to that of the share 1."""
+    """Says how far evaluations are: the time of each runs from its first call to that of the share 1."""
     line = cache(partial(ProgressLine, "evaluating"))
 
     def say(share: float) -> None:
         line()(share)
         if share >= 1:
             line().__exit__()
+            line.cache_clear()
 
     return say
 

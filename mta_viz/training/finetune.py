@@ -71,7 +71,13 @@ Tell = Callable[[str], None]
 
 
 def finetune(
-    config: FinetuneConfig, out: Path, *, device: str = "cpu", tell: Tell = lambda text: None, **options: Any
+    config: FinetuneConfig,
+    out: Path,
+    *,
+    device: str = "cpu",
+    tell: Tell = lambda text: None,
+    evaluation_progress: Progress = lambda share: None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Put kernels into the model at `config.base` and train them into the folder `out`; returns the card.
 
@@ -83,7 +89,8 @@ def finetune(
     """
     run = run_checks(out, device, resume=options.get("resume", False))
     refuse_all([*run, partial(check_dtype, config, device)], config.subject)
-    return FinetuneRecipe.of(config, device, tell).train(out, device=device, **options)
+    recipe = FinetuneRecipe.of(config, device, tell, evaluation_progress)
+    return recipe.train(out, device=device, evaluation_progress=evaluation_progress, **options)
 
 
 def check_dtype(config: FinetuneConfig, device: str) -> None:
@@ -95,7 +102,10 @@ def check_dtype(config: FinetuneConfig, device: str) -> None:
 
 @dataclass(frozen=True)
 class FinetuneRecipe(Recipe):
-    """A base, where it came from, and what it is trained and measured on. `tell` gets sentences."""
+    """A base, where it came from, and what it is trained and measured on. `tell` gets sentences.
+
+    `base_progress` gets the share of the base's own measurement that is done.
+    """
 
     config: FinetuneConfig
     checkpoint: Checkpoint
@@ -104,10 +114,13 @@ class FinetuneRecipe(Recipe):
     task: str | WrittenTask
     samples: tuple[NeedleSample, ...]
     tell: Tell
+    base_progress: Progress = lambda share: None
     title = "Finetuning"
 
     @classmethod
-    def of(cls, config: FinetuneConfig, device: str, tell: Tell) -> "FinetuneRecipe":
+    def of(
+        cls, config: FinetuneConfig, device: str, tell: Tell, base_progress: Progress = lambda share: None
+    ) -> "FinetuneRecipe":
         """Read the base, the corpus and the task, and refuse what cannot be trained."""
         place, dtype = checked_device(device), getattr(torch, config.dtype)
         check_dtype(config, device)
@@ -124,7 +137,7 @@ class FinetuneRecipe(Recipe):
         check_memory(base, config, batches.longest())  # before prompts of any length are made
         batches.check()
         samples = tuple(held_out_samples(config, tokenizer, task))
-        return cls(config, checkpoint, base, text, task, samples, tell)
+        return cls(config, checkpoint, base, text, task, samples, tell, base_progress)
 
     def under(self, config: FinetuneConfig) -> "FinetuneRecipe":
         """Another run of the same base, task and text: nothing is read or measured anew.
@@ -157,7 +170,7 @@ class FinetuneRecipe(Recipe):
     @cached_property
     def before(self) -> finetune_loss.Measured:
         """What the base does."""
-        return finetune_loss.measure(self.base, self.samples, self.text.held_out)
+        return finetune_loss.measure(self.base, self.samples, self.text.held_out, self.base_progress)
 
     def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
         """Made ahead in a thread, which ends with the context."""
@@ -187,6 +200,7 @@ class FinetuneRecipe(Recipe):
 
     def watch(self, trainer: Trainer, out: Path) -> Extras:
         """Say how long it will take; then look at held-out samples now and then, and write the kernels."""
+        self.tell("timing a step")
         self.tell(finetune_loss.time_words(self.config, trainer.time_step(), self.base.device.type))
         return Watch(self, trainer, out)
 

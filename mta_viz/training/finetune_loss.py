@@ -134,6 +134,7 @@ def measure(
 ) -> Measured:
     """A model on held-out samples and texts, of which there is one at least."""
     share = 0.5 if samples else 0.0
+    progress(0.0)
     right = right_answers(model, samples, progress_within(progress, 0.0, share))
     perplexity, each = {}, (1 - share) / len(texts)
     for place, (name, text) in enumerate(texts.items()):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -197,6 +197,17 @@ def test_the_command_is_what_is_run(settings: Settings) -> None:
     )
     assert words[:5] == ["python", "-m", "mta_viz", "finetune", "/a b"] and words[-1] == "--resume"
     assert {"--layers=1", "--kernel=2x3", "--corpus=/c d", "--max-seconds=90", "--out=/out"} <= set(words)
+
+
+def test_how_far_a_measurement_is_stands_in_the_last_line(settings: Settings, tmp_path: Path) -> None:
+    job = {"format": process.FORMAT, **asdict(process.Job(settings, 1))}
+    (tmp_path / JOB_FILE).write_text(json.dumps(job))
+    log = tmp_path / LOG_FILE
+    log.write_text("measuring the base: 100 samples\nevaluating:  37%, 12 s left\n")
+    training = read_training(tmp_path)
+    assert (training.words, training.measured) == (("measuring the base: 100 samples",), "37%, 12 s left")
+    log.write_text(log.read_text() + "base: 3 of 100\nstep 1 of 9\n")
+    assert read_training(tmp_path).measured == "" and read_training(tmp_path).words[-1] == "base: 3 of 100"
 
 
 def test_the_estimate_counts_the_rows_of_the_command_as_it_is() -> None:

@@ -61,6 +61,14 @@ def test_a_slow_machine_and_little_memory_are_said() -> None:
             training(True, run=None, words=("measuring the base: 100 samples",)),
             "Before the first step: measuring the base: 100",
         ),
+        (
+            replace(training(True, run=None, words=("measuring the base",)), measured="37%, 12 s left"),
+            "measuring the base: 37%, 12 s left",
+        ),
+        (
+            training(True, run=replace(RUNNING, step=0), words=("about 50 s a step",)),
+            "Before the first step: about 50 s a step",
+        ),
         (training(True, run=None), "Before the first step: reading the base"),
         (training(True, begun=False, words=("measuring",)), "Going on from step 40: measuring"),
         (training(True, begun=False, words=("interrupted",)), "Going on from step 40: reading the base"),

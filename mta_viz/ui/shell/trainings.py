@@ -20,6 +20,7 @@ from mta_viz.writing import refusals, write
 
 FORMAT = "mta_viz training 1"
 WORDS = 4  # lines of it that are shown
+MEASURING = "evaluating:"  # how lines begin that count what is measured
 DEPTH = 2  # folders below a root, as models are looked for
 Trained = Literal["kernels", "kernels+norms"]
 
@@ -82,7 +83,7 @@ class Training:
     """A training as its folder tells. `run` is None before the base is measured.
 
     `alive`: whether its process runs now, and `begun`: whether `run` is of that process, not of the one it
-    goes on from. `words`: the last lines of what it said.
+    goes on from. `words`: the last lines of what it said; `measured`: how far what it measures now is.
     """
 
     folder: Path
@@ -91,6 +92,7 @@ class Training:
     run: finetuning.FinetuningRun | None
     begun: bool
     words: tuple[str, ...]
+    measured: str = ""
 
     @property
     def done(self) -> bool:
@@ -143,12 +145,16 @@ def read_training(folder: Path) -> Training:
     alive = is_alive(log)  # before the rest is read: what ends meanwhile has written it
     progress = folder / finetuning.PROGRESS_FILE
     run = finetuning.read_finetuning(folder) if door.is_there(progress) else None
-    return Training(folder, job, alive, run, _changed(progress) >= _changed(file), _last_words(log))
+    words, measured = _last_words(log)
+    return Training(folder, job, alive, run, _changed(progress) >= _changed(file), words, measured)
 
 
-def _last_words(log: Path) -> tuple[str, ...]:
-    """The last lines, without those that count steps."""
-    return tuple(line for line in last_lines(log) if not line.startswith(("step ", "evaluating ")))[-WORDS:]
+def _last_words(log: Path) -> tuple[tuple[str, ...], str]:
+    """The last lines, without those that count; and what the very last counts of a measurement."""
+    lines = last_lines(log)
+    words = tuple(line for line in lines if not line.startswith(("step ", MEASURING)))[-WORDS:]
+    last = lines[-1] if lines else ""
+    return words, last.removeprefix(MEASURING).strip() if last.startswith(MEASURING) else ""
 
 
 def find_trainings(roots: Sequence[Path]) -> Iterator[Training]:

@@ -107,12 +107,13 @@ def state_words(training: Training) -> str:
         if training.done:
             return "Done."
         return "Stopped; what was trained is kept." if training.resumable else "Ended before its first step."
-    if run is None or not training.begun:
-        when = "Before the first step" if run is None else f"Going on from step {run.step:,}"
+    measured = f": {training.measured}" if training.measured else ""
+    if run is None or not training.begun or not run.step:
+        when = f"Going on from step {run.step:,}" if run and run.step else "Before the first step"
         last = training.words[-1] if training.words else INTERRUPTED  # the last word of the part before
-        return f"{when}: {'reading the base' if last == INTERRUPTED else last}"
+        return f"{when}: {'reading the base' if last == INTERRUPTED else last}{measured}"
     if run.step >= run.steps or (run.seconds_left is not None and run.seconds_left <= 0):
-        return "Trained; measuring the result"
+        return f"Trained; measuring the result{measured}"
     left = "" if run.seconds_left is None else f": about {time_text(run.seconds_left)} left"
     return f"Step {run.step:,} of {run.steps:,}{left}"
 

@@ -24,11 +24,22 @@ def main() -> int:
         if interrupts:
             print("\ninterrupted", file=sys.stderr)
             return 128 + signal.SIGINT  # mta_viz.cli.INTERRUPTED, which may not be imported
-        if "Too many open files" not in f"{error} {error.__context__}":
+        if (words := _words(error)) is None:
             raise
-        # errors.FEW_FILES, which may not be imported
-        print("error: too few files may be open at a time; raise the limit: ulimit -n 256", file=sys.stderr)
+        print(f"error: {words}", file=sys.stderr)
         return 2
+
+
+def _words(error: BaseException) -> str | None:
+    """What to do where not even the command line can be imported; None for anything else."""
+    if "Too many open files" in f"{error} {error.__context__}":  # errors.FEW_FILES, which may not be imported
+        return "too few files may be open at a time; raise the limit: ulimit -n 256"
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("mta_viz"):
+        return (
+            f"this Python has no package {error.name}; `make app` puts all into .venv (then "
+            ".venv/bin/python -m mta_viz ...), or: pip install -r requirements.txt"
+        )
+    return None
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Where the app looks for models, and the words in the picker."""
 
 import os
+from dataclasses import replace
 
 from mta_viz.checkpoint.reading import Found
 from mta_viz.checkpoint.types import Summary
@@ -43,6 +44,9 @@ def test_the_grey_line_says_kernels_dtypes_and_format(tmp_path):
     line = grey_line(_found(tmp_path, pre_kernel=(2, 9), mta_layers=(1, 3)), "float32")
     size = "4 layers x 2 heads, 6.8 MB"
     assert line == f"{size} · kernels 2x9 before softmax in L1,3 · float16 file, float32 run · native format"
+    found = _found(tmp_path)
+    quantised = replace(found, summary=replace(found.summary, format="gguf", dtype="float32"))
+    assert grey_line(quantised, "float32").endswith("6.8 MB · float32 run · gguf format")
     everywhere = grey_line(_found(tmp_path, post_kernel=(6, 11), head_pre=True), "bfloat16")
     assert "kernels 6x11 after softmax in all layers · head mixing · " in everywhere
 

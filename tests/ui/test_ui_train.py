@@ -200,3 +200,4 @@ def test_a_failed_training_shows_its_last_words(open_app, models_folder):
     borrowed(app.selectbox, "training").set_value(str(folder)).run()
     assert "Ended before its first step." in said(app) + app.warning[0].value
     assert "error: **no** disk" in said(app) and not (folder / PROGRESS_FILE).exists()
+    assert app.button(key="train.resume").label == "Begin again"

@@ -93,12 +93,14 @@ def grey_line(found: Found, run_dtype: str) -> str:
         return ""
     config = summary.config
     kernels = [config.kernels(layer) for layer in range(config.n_layers)]
+    # of a GGUF file the summary has the dtype its values are read in, which is not the file's
+    stored = "" if summary.format == "gguf" else f"{summary.dtype or 'no weights in the'} file, "
     parts = [
         f"{config.n_layers} layers x {config.n_heads} heads, {size_text(summary.n_bytes)}",
         _kernel_words("before softmax", config.mta.pre_kernel, [bool(k.pre) for k in kernels]),
         _kernel_words("after softmax", config.mta.post_kernel, [bool(k.post) for k in kernels]),
         "head mixing" if any(k.head_pre or k.head_post for k in kernels) else "",
-        f"{summary.dtype or 'no weights in the'} file, {run_dtype} run",
+        f"{stored}{run_dtype} run",
         f"{summary.format} format",
     ]
     return " · ".join(part for part in parts if part)

@@ -153,13 +153,15 @@ def _draw_more(page: Page) -> dict[str, Any]:
         return layer_label(layer, page.numbering)
 
     tied: dict[str, Any] = LAYERS.widget(layers, default=usual, words=words)
-    chosen = st.multiselect("Layers with kernels", layers, format_func=words, **tied)
+    help = "Each head there gets a kernel. The later the first of them, the quicker a step."
+    chosen = st.multiselect("Layers with kernels", layers, format_func=words, help=help, **tied)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         c_q = number("Queries", QUERIES, (1, LARGEST_KERNEL), width=120)
         c_k = number(
             "Keys", KEYS, (1, LARGEST_KERNEL), width=120, help="An odd number: as many on either side."
         )
-        train = menu("Trained", TRAINED, WHAT, width=230)
+        help = "Norm gains: the scales before the attention of these layers, which learn fast themselves."
+        train = menu("Trained", TRAINED, WHAT, width=230, help=help)
         seed = number("Seed", SEED, (0, 2**31), width=120, help="Of the data and its order.")
     return {"layers": tuple(chosen), "kernel": (c_q, c_k), "train": train, "seed": seed}
 

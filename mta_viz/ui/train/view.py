@@ -140,9 +140,11 @@ def _draw_state(training: Training) -> None:
             if st.button("Stop", key="train.stop", icon=":material/stop:"):
                 stop(training)
             caption("It goes on when this page is closed; Stop keeps what was trained.")
-        elif training.resumable and st.button("Go on", key="train.resume", icon=":material/play_arrow:"):
-            start(training.job.settings, training.folder, resume=True)
-            st.rerun()
+        elif not training.done:
+            label = "Go on" if training.resumable else "Begin again"
+            if st.button(label, key="train.resume", icon=":material/play_arrow:"):
+                start(training.job.settings, training.folder, resume=training.resumable)
+                st.rerun()
     if failed(training):
         st.error(plain(printable("\n".join(training.words), 1000).replace("\\n", "\n")))
     with st.expander("Command", icon=":material/terminal:"):

@@ -192,10 +192,9 @@ def test_a_closed_pipe_is_no_traceback():
     assert said == b"" and process.returncode == 141
 
 
-def test_a_python_without_the_packages_is_told_which_to_use(tmp_path):
+def test_a_python_without_the_packages_is_told_which_to_use():
     code = "import sys; sys.modules['torch'] = None; from mta_viz.__main__ import main; sys.exit(main())"
-    words = [sys.executable, "-c", code, "generate", str(tmp_path), "--prompt", "a"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code, "doctor"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert "this Python has no package torch" in done.stderr and ".venv/bin/python -m mta_viz" in done.stderr
 

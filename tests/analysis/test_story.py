@@ -38,6 +38,10 @@ NEEDLES = (
     "A fox ran. The magic number of Oslo is 88. It rained all day. The magic number of Lima is 23. "
     "The magic number of Oslo is"
 )
+PAIRS = (
+    "The number that Ada has in Oslo is 88. It rained. The number that Ada has in Lima is 23. "
+    "The number that Ada has in Oslo is"
+)
 BLOCKS = "abcde.fghij.klmno#ca"
 TEXT = "Alice saw a rabbit and a fox"
 
@@ -192,8 +196,10 @@ def test_a_measurement_of_these_weights_and_this_task_chooses(folder):
         measured(folder, identity, edit, sha="0" * 64)
     assert story(model, NEEDLES).kernel == by_gain
     for edit in ("identity", "own-tap"):
-        measured(folder, identity, edit, task="blocks")
+        measured(folder, identity, edit, task="pairs")
     assert story(model, NEEDLES).kernel == by_gain
+    chosen = story(model, PAIRS)
+    assert chosen.kernel == identity and chosen.by == "effects"
 
 
 def test_the_span_of_another_prompt_is_what_the_answer_rests_on(model):

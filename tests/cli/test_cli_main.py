@@ -194,7 +194,9 @@ def test_a_closed_pipe_is_no_traceback():
 
 def test_a_python_without_the_packages_is_told_which_to_use():
     code = "import sys; sys.modules['torch'] = None; from mta_viz.__main__ import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", code, "doctor"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "doctor"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert "this Python has no package torch" in done.stderr and ".venv/bin/python -m mta_viz" in done.stderr
 

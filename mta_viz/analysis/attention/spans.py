@@ -130,6 +130,13 @@ def next_letter(spans: Sequence[Span]) -> str:
     return next((letter for letter in ascii_uppercase if letter not in taken), "#")
 
 
+def task_of_prompt(tokens: Tokens) -> str:
+    """The task a prompt is of, by its question, else its first fact: needle, pairs, or else blocks."""
+    text = tokens.text or ""
+    asked = _QUESTION.search(text) or _NEEDLE.search(text)
+    return "blocks" if asked is None else "pairs" if asked["name"] else "needle"
+
+
 def needle_spans(tokens: Tokens) -> tuple[Span, ...]:
     """The needles a prompt's text holds, and its question at the end.
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.attention.spans import Span, needle_spans
+from mta_viz.analysis.attention.spans import Span, task_of_prompt
 from mta_viz.analysis.cause.answers import AnswerMeter
 from mta_viz.analysis.cause.direct_effect import layer_effect
 from mta_viz.analysis.cause.effects import Effects, find_effects
@@ -36,12 +36,11 @@ def measured_kernel(model: HookedMTA, tokens: Tokens) -> KernelId | None:
 
     At the own tap only where that is measured, else at the identity; None without a file of these weights.
     """
-    task = "needle" if needle_spans(tokens) else "blocks"
     if model.plan:  # an edited model has other kernels than the file
         return None
     for edit in EDITS:
         effects = find_effects(model.path, edit)
-        if isinstance(effects, Effects) and effects.task == task:
+        if isinstance(effects, Effects) and effects.task == task_of_prompt(tokens):
             harmful = [kernel for kernel in effects.of_each() if kernel.where in KEY_QUERY]
             if harmful:
                 return harmful[0]

@@ -8,9 +8,9 @@ from mta_viz.checkpoint.layout import kernel_entries
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.config import MTAOptions
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.ui.kernels.inserting import Last
 from mta_viz.ui.shell.cache import discovery
 from mta_viz.ui.shell.models import ASSETS
+from mta_viz.ui.shell.widgets import Window
 from tests.tiny_models import config, write_models
 from tests.ui.driver import address_of, app_at, borrowed, charts, fine, part_of, said, session_of
 
@@ -33,12 +33,6 @@ def open_at(checkpoint, page=KERNELS, prompt="Hello"):
     return app_at(page, **address_of(checkpoint, prompt)).run()
 
 
-def press_insert(app):
-    """Without a browser the dialog stays open only while its own button is pressed as well."""
-    app.button(key="insert.open").click()
-    app.button(key="insert.write").click().run()
-
-
 def write(file, digest, name="tiny-plain"):
     shapes = config(MTA, 258)
     with torch.random.fork_rng():
@@ -57,10 +51,10 @@ def test_kernels_are_inserted_and_the_adapter_opened(folder):
     app.multiselect(key="insert.layers").set_value([1, 3])
     app.selectbox(key="insert.mixing").set_value("pre")
     app.selectbox(key="insert.root").set_value(folder)
-    press_insert(app)
+    app.button(key="insert.write").click().run()
     fine(app)
     assert "the same, bit for bit" in said(app) and "needs code of your own" in said(app)
-    written = part_of(app, Last).written
+    written = part_of(app, Window).made
     assert written.folder == folder / "tiny-plain-inserted" and written.change.largest == 0
     adapter = read_adapter(written.folder / ADAPTER)
     assert adapter.about.options == MTAOptions(pre_kernel=(6, 11), mta_layers=(1, 3), head_pre=True)
@@ -91,7 +85,7 @@ def test_what_cannot_be_inserted_is_said_in_the_dialog(folder):
     app.button(key="insert.open").click().run()
     app.number_input(key="insert.keys").set_value(10)
     app.multiselect(key="insert.layers").set_value([])
-    press_insert(app)
+    app.button(key="insert.write").click().run()
     assert "even key size 10" in said(app) and "no layer is named" in said(app)
     assert not (folder / "tiny-plain-inserted").exists()
 

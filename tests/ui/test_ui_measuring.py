@@ -99,22 +99,29 @@ def test_what_goes_wrong_is_said_and_can_be_tried_again(gate):
     _until(app, lambda: len(app.exception) == 1)
 
 
-def _page_under_a_window(is_open):
+def _page_with_a_window(cut_short):
+    """This run of it comes upon work that is through before it comes to the window's button."""
     import streamlit as st
 
-    from mta_viz.ui.shell import state, work
-    from mta_viz.ui.shell.widgets import Window
+    from mta_viz.ui.shell import work
+    from mta_viz.ui.shell.widgets import window, window_button
 
     times = st.session_state["times"] = st.session_state.get("times", 0) + 1
-    state.part(Window).open = is_open
     done = work.Work(lambda work: None)
     assert done.wait(5.0)
-    if times < 3:
+    if times == cut_short:
         work.watch(done)
-    st.text(f"drawn {times} times")
+    window_button("Open", "open", window("A window")(lambda: st.text("in the window")))
 
 
-@pytest.mark.parametrize(("is_open", "times"), [(False, 3), (True, 1)])
-def test_the_end_of_work_does_not_draw_the_page_under_an_open_window(is_open, times):
-    app = AppTest.from_function(_page_under_a_window, kwargs={"is_open": is_open}).run()
-    assert app.text[0].value == f"drawn {times} times"
+def test_a_window_is_there_although_the_run_of_its_click_was_cut_short():
+    app = AppTest.from_function(_page_with_a_window, kwargs={"cut_short": 2}).run()
+    assert not app.text
+    app.button(key="open").click().run()
+    assert app.session_state["times"] == 3 and app.text[0].value == "in the window"
+
+
+def test_the_end_of_work_does_not_draw_the_page_under_a_window_that_is_there():
+    app = AppTest.from_function(_page_with_a_window, kwargs={"cut_short": 3}).run()
+    app.button(key="open").click().run()
+    assert app.run().text[0].value == "in the window" and app.session_state["times"] == 3

@@ -29,7 +29,7 @@ from mta_viz.plots.kernels.card import WIDTH
 from mta_viz.printed import head_name
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.page import PAGES, Page
+from mta_viz.ui.shell.page import WORKSPACE, Page
 from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, show, source_of
 from mta_viz.ui.shell.state import Setting
@@ -61,11 +61,8 @@ def draw_card(page: Page, kernel: KernelId) -> None:
         return
     heading = st.container()
     with st.container(horizontal=True):
-        if st.button(
-            "Open in the workspace", icon=":material/grid_on:", key="card.attention", type="primary"
-        ):
-            state.select(layer=kernel.layer, head=kernel.head, stage=MADE_BY[kernel.where].value.key)
-            st.switch_page(next(iter(PAGES)))
+        look: dict[str, Any] = {"icon": ":material/grid_on:", "key": "card.attention", "type": "primary"}
+        st.button("Open in the workspace", on_click=_open_in_workspace, args=(kernel,), **look)
         draw_test_button(kernel, "card.test")
     st.markdown("**On your prompt**")
     if kernel.where in KEY_QUERY:
@@ -76,6 +73,11 @@ def draw_card(page: Page, kernel: KernelId) -> None:
         parts.draw_prompt(page, kernel)
         _draw_mixing(source, kernel, row, "head_pre" if kernel.where == "head_pre" else "head_post")
     parts.draw_matters(page, kernel)
+
+
+def _open_in_workspace(kernel: KernelId) -> None:
+    state.select(layer=kernel.layer, head=kernel.head, stage=MADE_BY[kernel.where].value.key)
+    st.switch_page(WORKSPACE)
 
 
 def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixingPlace) -> None:

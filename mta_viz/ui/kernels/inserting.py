@@ -7,6 +7,7 @@ Train page, whose form opens filled.
 import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from mta_viz.run.scoring import LogitChange, logit_change, write_inserted
 from mta_viz.ui.shell import cache, models, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, plain, window
+from mta_viz.ui.shell.widgets import Window, caption, close_window, plain, window, window_button
 from mta_viz.writing import refusals
 
 PLACES = {"pre": "before the softmax", "post": "after the softmax", "both": "both"}
@@ -54,29 +55,22 @@ class Written:
     change: LogitChange
 
 
-@dataclass
-class Last:
-    """What the dialog has written since it was opened."""
-
-    written: Written | None = None
-
-
 def draw_inserting(page: Page) -> None:
     """The button that opens the dialog."""
     words = "Kernels at the identity: the model computes what it did, and can be trained from there."
-    if st.button("Insert kernels", key="insert.open", icon=":material/add:", help=words):
-        state.part(Last).written = None
-        window("Insert kernels", width="medium")(_draw_dialog)(page)
+    draw = partial(_draw_dialog, page)
+    window_button("Insert kernels", "insert.open", draw, icon=":material/add:", help=words)
 
 
+@window("Insert kernels", width="medium")
 def _draw_dialog(page: Page) -> None:
-    form = st.empty()
-    if state.part(Last).written is None:
+    form, opened = st.empty(), state.part(Window)
+    if opened.made is None:
         with form.container():
             _draw_form(page)
-    if written := state.part(Last).written:
+    if opened.made is not None:
         form.empty()  # another container in its place would keep what it does not draw over
-        _draw_written(written)
+        _draw_written(opened.made)
 
 
 def _draw_form(page: Page) -> None:
@@ -89,7 +83,7 @@ def _draw_form(page: Page) -> None:
         folder = pick_folder(Path(page.model_key.path), "inserted", "insert")
         if st.button("Insert", type="primary", key="insert.write"):
             with st.spinner("Inserting, and running a short prompt before and after"):
-                state.part(Last).written = _write(page, wanted, folder)
+                state.part(Window).made = _write(page, wanted, folder)
     except MtaVizError as error:
         st.error(plain(str(error)))
 
@@ -186,7 +180,8 @@ def _draw_written(written: Written) -> None:
     with st.container(horizontal=True):
         if st.button("Open it", type="primary", key="insert.show"):
             open_adapter(written.folder)
-            st.rerun()  # the whole page: the dialog closes
+            close_window()
+            st.rerun()
         if st.button("Train such kernels", key="insert.train", icon=":material/model_training:"):
             train_such(written.config)
     mta = written.config.mta

@@ -84,8 +84,9 @@ def say_no_kernels(page: Page) -> None:
     st.info(plain(f"This checkpoint has no key-query kernels ({kind}). Choose another to see kernels{give}."))
     if plain_model:
         with st.container(horizontal=True):
-            if st.button("Train kernels", key="train.open", icon=":material/model_training:", type="primary"):
-                st.switch_page("pages/train.py")
+            look: dict[str, Any] = {"icon": ":material/model_training:", "type": "primary"}
+            go = partial(st.switch_page, "pages/train.py")
+            st.button("Train kernels", key="train.open", on_click=go, **look)
             draw_inserting(page)
 
 

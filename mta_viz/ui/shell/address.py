@@ -50,8 +50,8 @@ def draw_address(text: str, more: Callable[[], None] = lambda: None) -> None:
         with st.container(width="content"):
             _draw_link()
         help = "Save all figures of this page in one file, or the whole session; open a saved session."
-        if st.button("Everything", icon=":material/folder_zip:", key="everything", help=help):
-            _everything()
+        look: dict[str, Any] = {"icon": ":material/folder_zip:", "help": help}
+        widgets.window_button("Everything", "everything", _everything, **look)
         with st.popover("?", width="content"):
             st.markdown((ASSETS / "help.md").read_text(encoding="utf-8"))
             with st.expander("Terms"):  # keys reach it, and so scroll the help
@@ -122,15 +122,18 @@ def _draw_save() -> None:
         choices = files.Choices(pick_size(), pick_colours())
     elif words := _not_carried():
         st.info(plain(words))
+    window, made_as = state.part(widgets.Window), (kind, format, choices)
     if st.button("Make the file", type="primary", key="everything.make"):
         try:
-            _make(kind, format, choices)
+            window.made = made_as, _made(kind, format, choices)
         except MtaVizError as error:
             st.error(plain(str(error)))
+    if window.made is not None and window.made[0] == made_as:
+        _draw_made(kind, *window.made[1])
 
 
-def _make(kind: str, format: Format, choices: files.Choices) -> None:
-    """The file and its button. Half of the bar is for the numbers, half for the pictures."""
+def _made(kind: str, format: Format, choices: files.Choices) -> tuple[bytes, list[str], files.Form]:
+    """The file, what is in it, its kind. Half of the bar is for the numbers, half for the pictures."""
     bar = st.progress(0.0, text="Collecting the numbers")
 
     def drawing(done: float) -> None:
@@ -149,8 +152,11 @@ def _make(kind: str, format: Format, choices: files.Choices) -> None:
     else:
         raise MtaVizError("This page shows no figure yet. Run a prompt, or choose a tab with a figure.")
     bar.empty()
-    names = ", ".join(figure.provenance.figure for figure in figures)
-    caption(f"{len(figures)} figures: {names}." if figures else "")
+    return content, [figure.provenance.figure for figure in figures], suffix
+
+
+def _draw_made(kind: str, content: bytes, figures: list[str], suffix: files.Form) -> None:
+    caption(f"{len(figures)} figures: {', '.join(figures)}." if figures else "")
     name = files.file_name(state.selection().checkpoint, state.session().page, kind, suffix=suffix)
     label, key = f"Save ({len(content) / 1e6:.1f} MB)", "everything.save"
     st.download_button(label, content, name, widgets.MIME_TYPES[suffix], key=key, on_click="ignore")

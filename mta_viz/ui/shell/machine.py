@@ -30,7 +30,7 @@ from mta_viz.ui.shell.page import errors_as_messages
 from mta_viz.ui.shell.ray_jobs import RayJob
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import find_trainings
-from mta_viz.ui.shell.widgets import caption, menu, picked, plain, window
+from mta_viz.ui.shell.widgets import caption, close_window, menu, picked, plain, window, window_button
 from mta_viz.ui.shell.work import Reader, Work
 from mta_viz.writing import write_folder
 
@@ -88,6 +88,7 @@ def choose(model: Found, found: tuple[Found, ...]) -> None:
     name = models.identity(model, [other.name for other in found])
     if name != state.selection().checkpoint:
         state.session().selection = state.Selection(checkpoint=name)
+    close_window()
     st.rerun()
 
 
@@ -236,8 +237,8 @@ def draw_doctor() -> None:
     help = (
         "torch and its devices, versions, browser, fonts, models, memory and disk: what is wrong, what to do."
     )
-    if st.button("Check this machine", icon=":material/stethoscope:", key="doctor", help=help):
-        _draw_checks()
+    look: dict[str, Any] = {"icon": ":material/stethoscope:", "help": help}
+    window_button("Check this machine", "doctor", _draw_checks, **look)
 
 
 @window("This machine", width="large")

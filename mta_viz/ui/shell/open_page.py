@@ -27,7 +27,7 @@ from mta_viz.ui.shell.page import (
     of_older,
     set_up_log,
 )
-from mta_viz.ui.shell.widgets import Window, plain
+from mta_viz.ui.shell.widgets import Window, close_window, plain
 
 if TYPE_CHECKING:
     from mta_viz.ui.shell.sidebar import Request
@@ -59,9 +59,10 @@ def open_page(
             from mta_viz.ui.shell import plan as plans
         if changed:
             work.stop_all("page")
+            close_window()
         uploads.sweep()
         show.begin()
-        state.session().parts.pop(Window, None)  # a window is not there any more
+        state.part(Window).drawn = False
         request = sidebar.draw_sidebar()
         page = preparing.ready(request)
     has_body = page is not None and not (needs_run and page.trace is None)
@@ -127,6 +128,8 @@ def _close(request: "Request | None", page: Page | None) -> None:
             preparing.finish(request, page)
         elif request is not None:
             sidebar.draw_settings(request, ["cpu"])
+    if not state.part(Window).drawn:  # what it is of is not on the page any more
+        close_window()
 
 
 def lead_on(older: str) -> None:

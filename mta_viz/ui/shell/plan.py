@@ -192,8 +192,12 @@ def draw_switch(index: int, item: Listed, numbering: int, where: str) -> None:
 def draw_test_button(kernel: KernelId, key: str) -> None:
     """`Test: set this kernel to identity`, of a mixing row where that is meant."""
     what = "kernel" if kernel.where in ("pre", "post") else "row of head mixing"
-    if st.button(f"Test: set this {what} to identity", icon=":material/science:", key=key):
-        add(without(kernel))
-        state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
-        INSPECTOR.put("Effect")
-        st.switch_page(WORKSPACE)
+    look: Any = {"icon": ":material/science:", "on_click": _test, "args": (kernel,)}
+    st.button(f"Test: set this {what} to identity", key=key, **look)
+
+
+def _test(kernel: KernelId) -> None:
+    add(without(kernel))
+    state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
+    INSPECTOR.put("Effect")
+    st.switch_page(WORKSPACE)

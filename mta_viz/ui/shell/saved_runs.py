@@ -30,7 +30,15 @@ from mta_viz.ui.shell.models import roots
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.uploads import keep_upload, upload
-from mta_viz.ui.shell.widgets import caption, chart, file_button, plain, window
+from mta_viz.ui.shell.widgets import (
+    caption,
+    chart,
+    close_window,
+    file_button,
+    plain,
+    window,
+    window_button,
+)
 
 MOST_MB = 200  # what a browser is asked to take, and the app takes back
 _words_of = attrgetter("value.long")  # a stage
@@ -76,10 +84,9 @@ def find(wanted: RunKey | ModelKey | None) -> OpenedRun | None:
 def draw_saved_runs(page: Page) -> None:
     """The two buttons in the sidebar, and whether the page's run came from a file."""
     with st.container(horizontal=True):
-        if page.trace is not None and st.button("Save run", icon=":material/save:", key="run.save"):
-            window("Save this run")(draw_save)(page)
-        if st.button("Open run", icon=":material/folder_open:", key="run.open"):
-            window("Open a run", width="large")(draw_open)(page)
+        if page.trace is not None:
+            window_button("Save run", "run.save", partial(draw_save, page), icon=":material/save:")
+        window_button("Open run", "run.open", partial(draw_open, page), icon=":material/folder_open:")
     opened = state.part(Opened)
     if opened.run is not None and opened.run.key == page.key:
         caption(f"This run was read from {opened.run.name}, not computed here.")
@@ -87,6 +94,7 @@ def draw_saved_runs(page: Page) -> None:
         st.button("Run the prompt here instead", key="run.forget", on_click=forget)
 
 
+@window("Save this run")
 def draw_save(page: Page) -> None:
     """Which maps go into the file, how large it will be, and the file."""
     caption(
@@ -126,6 +134,7 @@ def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] 
     file_button("Save", content, name, "run.file", type="primary", icon=":material/download:")
 
 
+@window("Open a run", width="large")
 def draw_open(page: Page) -> None:
     """A file, what it is of, its maps; and the way to make it the page's run."""
     given = upload("A run saved by this app", ["safetensors"], MOST_MB, "run.upload")
@@ -194,6 +203,7 @@ def _draw_use(page: Page, name: str, run: SavedRun, trace: StoredTrace) -> None:
             shown = OpenedRun(name, key, trace, f"{key.text}.{maps.hexdigest()[:16]}")
             state.part(Opened).run = shown
             use_prompt(prompt)
+            close_window()
             st.rerun()
 
 

@@ -24,7 +24,17 @@ from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import HALF_LINE, bar, caption, chart, file_button, menu, plain, window
+from mta_viz.ui.shell.widgets import (
+    HALF_LINE,
+    bar,
+    caption,
+    chart,
+    file_button,
+    menu,
+    plain,
+    window,
+    window_button,
+)
 from mta_viz.ui.shell.work import Work
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
@@ -152,8 +162,11 @@ def save_button(figure: Drawn, label: str = "Save") -> None:
     alike = [spec for spec in state.part(OnPage) if spec.name == figure.spec.name]
     number = alike.index(figure.spec)
     key = f"save.{figure.spec.name}" + (f".{number}" if number else "")
-    if st.button(label, icon=":material/download:", key=key):
-        (_export_table if figure.figure is None else _export_figure)(figure)
+    window_button(label, key, partial(_export, figure), icon=":material/download:")
+
+
+def _export(figure: Drawn) -> None:
+    (_export_table if figure.figure is None else _export_figure)(figure)
 
 
 @window("Export", width="large")

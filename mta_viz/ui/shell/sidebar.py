@@ -29,7 +29,15 @@ from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import keep_upload, upload
-from mta_viz.ui.shell.widgets import Bases, TokenizerFiles, caption, menu, offer_cuts, plain
+from mta_viz.ui.shell.widgets import (
+    Bases,
+    TokenizerFiles,
+    caption,
+    menu,
+    offer_cuts,
+    plain,
+    window_button,
+)
 
 P = TypeVar("P", str, tuple[int, ...])
 
@@ -121,8 +129,7 @@ def _draw_checkpoint(request: Request) -> None:
         request.problem = models.nothing_found(roots, found.skipped)
         return
     request.found = _pick(found.found)
-    if st.button("All models", icon=":material/table:", key="models", width="stretch"):
-        draw_models()
+    window_button("All models", "models", draw_models, icon=":material/table:", width="stretch")
     caption(models.grey_line(request.found, DTYPE.value))
     for problem in found.skipped:
         caption(problem)
@@ -391,6 +398,4 @@ def draw_settings(request: Request, devices: list[str]) -> None:
         help = "The first token often draws most of the attention; it is left out of the automatic limits."
         st.toggle("First token sets the colour scale too", help=help, **FIRST_TOKEN.widget())
         draw_doctor()
-        if st.button("Look for new models", icon=":material/refresh:"):
-            cache.discovery.clear()
-            st.rerun()
+        st.button("Look for new models", icon=":material/refresh:", on_click=cache.discovery.clear)

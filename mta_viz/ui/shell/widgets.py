@@ -166,27 +166,41 @@ def file_button(label: str, content: Callable[[], str | bytes], name: str, key: 
 
 @dataclass
 class Window:
-    """Whether a window lies over the page: it goes where the page is drawn anew."""
+    """The window over the page: the key of its button, what was made in it, whether the page has drawn it.
 
-    open: bool = False
+    Streamlit leaves it there when a part of the page runs alone, also where that does not draw it.
+    """
+
+    key: str = ""
+    made: Any = None
+    drawn: bool = False
 
 
 def window(title: str, **look: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A function that draws a window, as `st.dialog` makes it; the page waits until it is closed."""
+    """A function that draws a window, as `st.dialog` makes it."""
+    return st.dialog(title, on_dismiss=close_window, **look)
 
-    def closed() -> None:
-        state.part(Window).open = False
 
-    def of(draw: Callable[..., None]) -> Callable[..., None]:
-        shown = st.dialog(title, on_dismiss=closed, **look)(draw)
+def window_button(label: str, key: str, draw: Callable[[], object], **look: Any) -> None:
+    """A button that opens the window which `draw` draws.
 
-        def open_window(*arguments: Any) -> None:
-            state.part(Window).open = True
-            shown(*arguments)
+    It is drawn by every run of the page until it is closed: the run that a click asks for may be cut short,
+    by other work that is through, and one that comes later would take the window away.
+    """
+    st.button(label, key=key, on_click=_open_window, args=(key,), **look)
+    open_now = state.part(Window)
+    if open_now.key == key:
+        open_now.drawn = True
+        draw()
 
-        return open_window
 
-    return of
+def _open_window(key: str) -> None:
+    state.session().parts[Window] = Window(key)
+
+
+def close_window() -> None:
+    """It is not drawn by the next run of the page."""
+    state.session().parts.pop(Window, None)
 
 
 @dataclass

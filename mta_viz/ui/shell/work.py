@@ -266,9 +266,9 @@ def draw_stop(name: str, work: Work, **look: Any) -> None:
 def watch(work: Work) -> None:
     """The bar of work that runs, drawn in a fragment; when it is through the page is drawn anew.
 
-    That would close a window over the page, so that it waits until a visitor has closed it.
+    That takes a window away for a moment, with the place and the focus in it: it waits until it is closed.
     """
-    if not work.running and not state.part(Window).open:
+    if not work.running and not state.part(Window).drawn:
         st.rerun()
     st.progress(work.fraction, text=progress_text(work))
 

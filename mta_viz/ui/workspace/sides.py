@@ -140,9 +140,13 @@ def _draw_kernel(desk: Desk) -> None:
     st.markdown(f"**{plain(kernel_name(kernel, page.numbering))}**")
     st.markdown(plain(broken(card.row, card.taps) or looks(card.row, None, card.offsets)))
     st.markdown(plain(parts.matters_sentence(effects_without(source), kernel)))
-    if st.button("Open its card", icon=":material/apps:", key="inspector.card"):
-        parts.select_kernel(kernel)
-        st.switch_page("pages/kernels.py")
+    look: dict[str, Any] = {"icon": ":material/apps:", "on_click": _open_card, "args": (kernel,)}
+    st.button("Open its card", key="inspector.card", **look)
+
+
+def _open_card(kernel: KernelId) -> None:
+    parts.select_kernel(kernel)
+    st.switch_page("pages/kernels.py")
 
 
 def _draw_edit(desk: Desk) -> None:

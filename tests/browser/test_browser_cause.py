@@ -93,7 +93,7 @@ def test_a_tap_is_edited_undone_and_in_the_link(visit):
     wait_for_map(other, "L1 H2")
     settle(other)
     assert strip(other) == words and other.evaluate(DATA) == page.evaluate(DATA)
-    page.locator(".st-key-plan-back button").first.click()
+    page.locator(".st-key-icon-plan-back button").first.click()
     expect(page.locator(".st-key-plan-strip")).to_have_count(0)
     page.wait_for_function("!new URLSearchParams(location.search).has('e')")
 

@@ -6,6 +6,18 @@ from playwright.sync_api import expect
 from tests.browser.looking import run_prompt, settle
 
 pytestmark = pytest.mark.browser
+CONTROLS = (
+    "button",
+    "link",
+    "checkbox",
+    "switch",
+    "radio",
+    "combobox",
+    "textbox",
+    "spinbutton",
+    "slider",
+    "tab",
+)
 
 
 def entries(page):
@@ -75,3 +87,17 @@ def test_a_window_keeps_the_focus_and_its_keys_after_a_download(visit):
     expect(button).to_be_focused()
     page.keyboard.press("Escape")
     expect(window).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/?ck=tiny-mta&tab=Taps", "/kernels?ck=tiny-mta", "/labs?ck=tiny-mta", "/train", "/how?ck=tiny-mta"],
+)
+def test_every_control_has_a_name_for_who_hears_the_page(visit, path):
+    page = visit(path)
+    settle(page)
+    tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    shown = [node for node in tree if not node["ignored"] and node["role"]["value"] in CONTROLS]
+    names = [node["name"]["value"].strip() for node in shown]
+    assert "Run Shortcut Ctrl + Enter" in names
+    assert not [name for name in names if not name or name.split(" Shortcut")[0].endswith(" icon")]

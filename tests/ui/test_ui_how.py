@@ -59,7 +59,7 @@ def test_a_walk_through_the_steps_says_the_numbers_of_the_other_pages(open_app, 
         assert len(charts(app)) == 1 and expected[step] in sentence(app), (step, sentence(app))
         assert view_of(app).get("step", "score") == step and f"sm {weight} →" in said(app)
         if step != STEPS[-1]:
-            app.button(key="step.path.w").click().run()
+            app.button(key="path.w").click().run()
     assert f"{score_text(meter.standing().log_odds)} with the head's kernel and {alone}" in sentence(app)
 
 
@@ -69,11 +69,11 @@ def test_steps_that_a_layer_lacks_say_so_and_are_passed_over(open_app):
         fine(app)
         assert view_of(app).get("step", "score") == step
         if step != PLAY:
-            app.button(key="step.path.w").click().run()
+            app.button(key="path.w").click().run()
     borrowed(app.button_group, "step").set_value("heads").run()
     fine(app)
     assert "L0 mixes no heads" in sentence(app) and not charts(app)
-    app.button(key="step.path.q").click().run()
+    app.button(key="path.q").click().run()
     assert view_of(app).get("step", "score") == "score"
 
 

@@ -106,11 +106,11 @@ def test_a_plan_is_listed_switched_weakened_and_undone(surgery):
     next(toggle for toggle in app.toggle if toggle.key.startswith("plan.list.0")).set_value(False).run()
     assert listed(app) == (Listed(PLAN[0].intervention, on=False), weaker)
     assert "Plan:" not in said(app) and odds(app) == "nothing"
-    app.button(key="plan.x.0").click().run()
-    app.button(key="plan.undo").click().run()
-    app.button(key="plan.undo").click().run()
+    app.button(key="icon.plan.x.0").click().run()
+    app.button(key="icon.plan.undo").click().run()
+    app.button(key="icon.plan.undo").click().run()
     assert listed(app) == (PLAN[0], weaker)
-    app.button(key="plan.redo").click().run()
+    app.button(key="icon.plan.redo").click().run()
     assert listed(app)[0].on is False
     app.button(key="plan.clear").click().run()
     assert listed(app) == () and "e" not in view_of(app)
@@ -125,7 +125,7 @@ def test_actions_are_added_and_taps_reset(surgery):
     actions.set_value(row).run()
     app.button(key="plan.add").click().run()
     assert listed(app) == (Listed(MixingToIdentity(1, "head_pre", 2)),)
-    app.button(key="plan.undo").click().run()
+    app.button(key="icon.plan.undo").click().run()
     for words in (
         "kernel before the softmax: mirrored",
         "kernel before the softmax: to its nearest template",
@@ -166,7 +166,7 @@ def test_other_pages_say_what_they_show(surgery):
     assert any("1 of 2 active" in part.label for part in app.expander)
     borrowed(app.segmented_control, "plan shown").set_value("original model").run()
     assert {figure.source.model.plan for figure in part_of(app, OnPage).values()} == {()}
-    app.button(key="strip.clear").click().run()
+    app.button(key="icon.strip.clear").click().run()
     assert "Plan:" not in said(app) and listed(app) == ()
     assert app.button(key="why.test").label == "Test: set this kernel to identity"
     app.button(key="why.test").click().run()

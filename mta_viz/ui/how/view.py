@@ -232,9 +232,14 @@ def _pick_step(steps: Mapping[str, Stage | None]) -> str:
             [name for name in part if steps.get(name, name == PLAY)] for part in (names[:at], names[at + 1 :])
         )
         with back:
-            pickers.arrow("path", "Back", "q", partial(STEP.put, before[-1]) if before else None)
-        pickers.arrow("path", "Next", "w", partial(STEP.put, after[0]) if after else None)
+            _draw_go("Back", "q", before[-1:])
+        _draw_go("Next", "w", after[:1])
     return chosen
+
+
+def _draw_go(words: str, shortcut: str, to: list[str]) -> None:
+    look: dict[str, Any] = {"shortcut": shortcut, "disabled": not to}
+    st.button(words, key=f"path.{shortcut}", on_click=STEP.put, args=to, **look)
 
 
 def _draw_step(cell: Cell, step: str, stage: Stage) -> None:

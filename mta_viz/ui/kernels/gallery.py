@@ -208,14 +208,15 @@ def _draw_walk(tiles: Sequence[Tiles], selected: KernelId | None) -> None:
     source, spec, result = tiles[0]
     stride = spec.sheet(source, result)[0].columns
     at = order.index(selected) if selected in order else None
-    steps = (("chevron_left", "Left", -1), ("chevron_right", "Right", 1),
-             ("keyboard_arrow_up", "Up", -stride), ("keyboard_arrow_down", "Down", stride))  # fmt: skip
+    steps = (("Kernel before", "chevron_left", "Left", -1), ("Kernel behind", "chevron_right", "Right", 1),
+             ("Kernel above", "keyboard_arrow_up", "Up", -stride),
+             ("Kernel below", "keyboard_arrow_down", "Down", stride))  # fmt: skip
     with st.container(horizontal=True, gap="xsmall"):
-        for icon, key, step in steps:
+        for words, icon, key, step in steps:
             to = (0 if step > 0 else -1) if at is None else at + step
             target = order[to] if at is None or 0 <= to < len(order) else None
             go = None if target is None else partial(select_kernel, target)
-            arrow("kernel", f":material/{icon}:", key, go)
+            arrow(words, icon, f"kernel.{key}", go)
         caption(f"{at + 1} of {len(order)}" if at is not None else f"{len(order)} shown")
 
 

@@ -197,16 +197,19 @@ def _arrows(
     """What is drawn inside stands between two arrows over 0..count-1 that stop at the ends."""
     with st.container(horizontal=True, wrap=False, width=width, gap="xsmall", vertical_alignment="bottom"):
         back = partial(move, place - 1) if place > 0 else None
-        arrow(field, ":material/chevron_left:", shortcuts[0], back)
+        arrow(f"Previous {field}", "chevron_left", f"{field}.{shortcuts[0]}", back)
         yield
         forward = partial(move, place + 1) if place + 1 < count else None
-        arrow(field, ":material/chevron_right:", shortcuts[1], forward)
+        arrow(f"Next {field}", "chevron_right", f"{field}.{shortcuts[1]}", forward)
 
 
-def arrow(name: str, icon: str, shortcut: str, go: Callable[[], None] | None) -> None:
-    """A button with a key of the keyboard that calls `go`; None: there is nothing that way."""
-    key = f"step.{name}.{shortcut}"
-    st.button(icon, key=key, shortcut=shortcut, disabled=go is None, on_click=go or (lambda: None))
+def arrow(words: str, icon: str, key: str, go: Callable[[], None] | None) -> None:
+    """A button with a key of the keyboard, the end of `key`; `go` None: there is nothing that way.
+
+    Its words are for who hears the page: style.css hides them.
+    """
+    look: Any = {"shortcut": key.rpartition(".")[2], "disabled": go is None, "icon": f":material/{icon}:"}
+    st.button(words, key=f"step.{key}", on_click=go or (lambda: None), **look)
 
 
 def _selecting(field: str, value: Any, choose: Callable[[Any], object], called: str = "") -> dict[str, Any]:

@@ -120,11 +120,12 @@ def _draw_health(request: Request, page: Page, card: Any) -> None:
         if work.failure is not None:
             raise work.failure
         report = work.take()
-    line.empty()
     if report is not None:  # else another page of this session stopped it
         card.code("\n".join(_health_lines(report)), language=None, wrap_lines=True)
-        if report.self_check is not None:
-            line.caption(plain(check_line(report.self_check, page.model.dtype.itemsize >= 4)))
+    if report is not None and report.self_check is not None:
+        line.caption(plain(check_line(report.self_check, page.model.dtype.itemsize >= 4)))
+    else:
+        line.empty()
 
 
 def check_line(check: SelfCheck, exact: bool) -> str:
@@ -168,7 +169,6 @@ def ready(request: Request) -> Page | None:
     except TooLongError as error:
         _offer_cuts(request.run, error)
         return None
-    _draw_run(request)
     if result is None:
         st.info("Stopped. Press Run to see this prompt.")
         return None
@@ -198,9 +198,8 @@ def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
     work = begun(RUN, wanted, lambda work: make(wanted, stores(), work), "model")
     import scipy.special  # noqa: F401  # kernels are named with it: slow to import, so beside the first run
 
-    show_until_done(RUN, work, place, request.button)
+    show_until_done(RUN, work, place)
     if work.failure is not None:
-        _draw_run(request)
         raise work.failure
     return work.take()
 
@@ -216,23 +215,6 @@ def _use_cut(run: RunKey, most: int, place: CutPlace) -> None:
     model = stores().models.get(run.model)
     if model is not None:  # else it went for others' models, and the page says again that it is too long
         sidebar.use_prompt(cut(model, tokenize(model, run.prompt), most, place))
-
-
-def _draw_run(request: Request) -> None:
-    """The Run button. Never disabled: a disabled one would swallow the click that ends the typing."""
-    if not request.runs:
-        return
-    up_to_date = request.run is not None and not request.stale and not request.empty
-    request.button.button(
-        "Run",
-        key="run",
-        type="secondary" if up_to_date else "primary",
-        icon=":material/play_arrow:",
-        shortcut="Ctrl+Enter",
-        width="stretch",
-        on_click=sidebar.request_run,
-        help="Up to date: what is shown is of this prompt." if up_to_date else None,
-    )
 
 
 def finish(request: Request, page: Page) -> None:

@@ -77,7 +77,6 @@ class Request:
     empty: str = ""
     details: Any = None
     estimate: Any = None
-    button: Any = None
     settings: Any = None
     check: Any = None
 
@@ -110,7 +109,6 @@ def draw_sidebar() -> Request:
         elif request.model is not None:
             request.empty = NO_BASE if request.summary.format == "adapter" else ONLY_KERNELS
             caption(request.empty)
-            request.button = st.empty()
         draw_interventions(NUMBERING.value)
         # one that cannot be run stays in the address, as in its box
         prompt = request.run.prompt if request.run else _boxed_prompt()
@@ -231,8 +229,23 @@ def _draw_prompt(request: Request, model: ModelKey) -> None:
         if before := getattr(tokenizer, "given_before", None):
             caption(f"With the tokenizer given for this model before: {printable(before.name)}")
         _draw_text(request, model, tokenizer)
-    request.estimate = st.empty()
-    request.button = st.empty()
+    request.estimate = st.container()  # which keeps what it showed until it is filled: what is under it stays
+    _draw_run(request)
+
+
+def _draw_run(request: Request) -> None:
+    """The Run button. Never disabled: a disabled one would swallow the click that ends the typing."""
+    up_to_date = request.run is not None and not request.stale and not request.empty
+    st.button(
+        "Run",
+        key=RUN,
+        type="secondary" if up_to_date else "primary",
+        icon=":material/play_arrow:",
+        shortcut="Ctrl+Enter",
+        width="stretch",
+        on_click=request_run,
+        help="Up to date: what is shown is of this prompt." if up_to_date else None,
+    )
 
 
 def _draw_text(request: Request, model: ModelKey, tokenizer: Tokenizer) -> None:

@@ -95,6 +95,12 @@ def chart(
     )
 
 
+def icon_button(words: str, icon: str, key: str, act: Callable[..., None], disabled: bool = False) -> None:
+    """A button of which style.css hides the words from the eye alone; a pointer over it shows them."""
+    look: dict[str, Any] = {"icon": f":material/{icon}:", "help": words, "disabled": disabled}
+    st.button(words, key=f"icon.{key}", on_click=act, **look)
+
+
 def offer_cuts(cut: Callable[[CutPlace], None]) -> None:
     """Three buttons, each of which makes the prompt fit in another way."""
     with st.container(horizontal=True):

@@ -12,7 +12,6 @@ A reader is a session, or the person signed in.
 import threading
 import time
 from collections.abc import Callable, Hashable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -245,22 +244,21 @@ def finished(
     return work.take()
 
 
-def show_until_done(name: str, work: Work, place: Any, button: Any = None) -> None:
-    """Progress in `place`, and Stop (in the place `button`, if given), of work that takes a while."""
+def show_until_done(name: str, work: Work, place: Any) -> None:
+    """Progress and Stop in `place`, of work that takes a while."""
     if work.wait(QUIET_SECONDS):
         return
     with place.container():
-        with button or nullcontext():
-            draw_stop(name, work, width="content" if button is None else "stretch")
+        draw_stop(name, work)
         bar = st.empty()
         while not work.wait(0.1):
             bar.progress(work.fraction, text=progress_text(work))
     place.empty()
 
 
-def draw_stop(name: str, work: Work, **look: Any) -> None:
+def draw_stop(name: str, work: Work) -> None:
     """The one button that stops work."""
-    st.button("Stop", key=f"stop.{name}", icon=":material/stop:", on_click=work.stop, **look)
+    st.button("Stop", key=f"stop.{name}", icon=":material/stop:", on_click=work.stop)
 
 
 def watch(work: Work) -> None:

@@ -23,7 +23,7 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.plan import draw_switch, key_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, chart, menu, plain
+from mta_viz.ui.shell.widgets import bar, caption, chart, icon_button, menu, plain
 
 GRID_PX, COLUMN_PX, PICTURE_PX = 604, 46, 440
 PLACE, ACTION = Setting[KernelPlace]("edited place", "pre"), Setting("action", "")
@@ -35,14 +35,14 @@ def draw_plan(page: Page, selected: Selected) -> None:
     history = plan.history()
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("**Plan**", width="content")
-        _draw_icon("undo", "Undo", "plan.undo", plan.undo, disabled=not history.past)
-        _draw_icon("redo", "Redo", "plan.redo", plan.redo, disabled=not history.future)
+        icon_button("Undo", "undo", "plan.undo", plan.undo, disabled=not history.past)
+        icon_button("Redo", "redo", "plan.redo", plan.redo, disabled=not history.future)
         st.button("Remove all", key="plan.clear", disabled=not history.now, on_click=plan.change, args=((),))
     for index, item in enumerate(plan.plan_items()):
         with st.container(horizontal=True, vertical_alignment="center", wrap=False):
             with st.container():
                 draw_switch(index, item, page.numbering, "list")
-            _draw_icon("close", "Remove", f"plan.x.{index}", partial(plan.splice, index))
+            icon_button("Remove", "close", f"plan.x.{index}", partial(plan.splice, index))
         if isinstance(item.intervention, interventions.ScaleTowardsIdentity):
             _draw_strength(index, item, item.intervention)
         for problem in item.intervention.problems(page.model.config):
@@ -50,10 +50,6 @@ def draw_plan(page: Page, selected: Selected) -> None:
     if len(to_address(plan.plan_items())) > MAX_CHARACTERS:
         caption("This plan is too long for the link; what you copy holds the rest of the page.")
     _draw_add(page, selected)
-
-
-def _draw_icon(icon: str, words: str, key: str, act: Callable[[], None], disabled: bool = False) -> None:
-    st.button("", icon=f":material/{icon}:", key=key, help=words, disabled=disabled, on_click=act)
 
 
 def _draw_strength(index: int, item: Listed, intervention: interventions.ScaleTowardsIdentity) -> None:

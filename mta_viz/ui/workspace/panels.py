@@ -218,7 +218,8 @@ def draw_stages(desk: Desk) -> None:
     pickers.pick_stage(config, selected.layer, selected.stage)
     there = layer_stages(config.kernels(selected.layer))
     names = {stage.value.key: stage.value.short for stage in there if stage is not selected.stage}
-    with st.popover("", icon=":material/tune:", help="The first map, and where colours end"):
+    words = "The first map, and where colours end"
+    with st.popover(words, icon=":material/tune:", key="icon.first-map", help=words):
         menu("First map", {ONE_EARLIER: "one step earlier"} | names, BEFORE)
         words = "Colours end: at this map's own limit, or at the one all stages of its unit share."
         menu("Scale", SCALES, SCALE, help=words)

@@ -35,7 +35,7 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import resolve
 from mta_viz.ui.shell.plan import ANSWER, PLAN_SHOWN, SHOWN
 from mta_viz.ui.shell.show import source_of
-from mta_viz.ui.shell.widgets import bar, plain
+from mta_viz.ui.shell.widgets import bar, icon_button, plain
 from mta_viz.ui.shell.work import Work, time_text
 from mta_viz.ui.workspace.panels import Desk
 
@@ -170,9 +170,8 @@ def draw_plan_strip(desk: Desk) -> None:
         before, after = _standing(page, ()), _standing(page, plan)
         effect = f"answer {_moved(after.log_odds - before.log_odds)}{_words(after)}"
         st.markdown(f"**Plan:** {plain(plans.plan_words(plan, page.numbering))} · {effect}", width="content")
-        st.button("", icon=":material/undo:", key="plan.back", help="Undo", on_click=plans.undo)
-        look: Any = {"icon": ":material/close:", "help": "Remove all"}
-        st.button("", key="strip.clear", on_click=plans.change, args=((),), **look)
+        icon_button("Undo", "undo", "plan.back", plans.undo)
+        icon_button("Remove all", "close", "strip.clear", partial(plans.change, ()))
 
 
 def _standing(page: Page, plan: Plan) -> Standing:

@@ -21,7 +21,8 @@ from mta_viz.tokenizers.base import Tokens
 
 _MASKED = "not compared: key %{x} is after query %{y}, or a token of them differs in A and B"
 LINES_PX, TRIO_PX = 600, 740  # beside a map of distances
-_LINES = {"l": 58, "r": 70, "t": 34, "b": 44}
+_LINES = {"l": 58, "r": 14, "t": 34, "b": 44}
+_LEGEND = {**theme.LEGEND, "x": 1, "xanchor": "right", "itemclick": False, "itemdoubleclick": False}
 
 
 def compared_figure(difference: ComparedMap, tokens: Tokens, **options: Any) -> go.Figure:
@@ -51,21 +52,20 @@ def share_lines(
     *,
     numbering: int = 0,
 ) -> go.Figure:
-    """Each layer's largest share over its heads, a line for A and one for B."""
+    """Each layer's largest share over its heads, a line for A and one for B; which is which is over them."""
     parts = Parts((LINES_PX, 240), _LINES)
-    a_above = np.nanmax(a[-1]) >= np.nanmax(b[-1])
-    sides = ("top right", "bottom right") if a_above else ("bottom right", "top right")
-    for letter, name, values, color, dash, side in zip(
-        "AB", names, (a, b), theme.LINE_COLORS[:2], ("solid", "dash"), sides, strict=True
+    for letter, name, values, color, dash in zip(
+        "AB", names, (a, b), theme.LINE_COLORS[:2], ("solid", "dash"), strict=True
     ):
-        line, end = _line(letter, name, values, color, dash, numbering)
-        parts.traces += [line, end.update(textposition=side)]
+        parts.traces.append(_line(letter, name, values, color, dash, numbering))
     last = max(len(a), len(b)) - 1
     names_of_layers = {at: f"L{at + numbering}" for at in range(0, last + 1, -(-(last + 1) // 12))}
     parts.layout |= {
         "xaxis": theme.axis(range=(-0.3, last + 0.3), **theme.ticks(names_of_layers)),
         "yaxis": theme.axis(range=(-0.03, 1.03)),
         "dragmode": False,
+        "showlegend": True,
+        "legend": _LEGEND,
     }
     return parts.figure("Largest share of a head, by layer", "layer", "share")
 
@@ -86,7 +86,7 @@ def kernel_trio(
 
 def _line(
     letter: str, name: str, values: Float[np.ndarray, "layer head"], color: str, dash: str, numbering: int
-) -> list[go.Scatter]:
+) -> go.Scatter:
     best = np.nan_to_num(values, nan=-1.0).argmax(1)
     largest = values[np.arange(len(values)), best]
     hover_text = [
@@ -94,24 +94,15 @@ def _line(
         f"<br>share {theme.weight_text(share)}"
         for layer, (head, share) in enumerate(zip(best.tolist(), largest.tolist(), strict=True))
     ]
-    line = go.Scatter(
+    return go.Scatter(
         x=np.arange(len(values)),
         y=largest,
+        name=letter,
         mode="lines+markers",
         line={"color": color, "dash": dash, "width": 2},
         text=hover_text,
         hovertemplate="%{text}<extra></extra>",
     )
-    end = go.Scatter(
-        x=[len(values) - 1 + 0.12],
-        y=largest[-1:],
-        mode="text",
-        text=[f"<b>{letter}</b>"],
-        textfont={"color": color, "size": 13},
-        hoverinfo="skip",
-        cliponaxis=False,
-    )
-    return [line, end]
 
 
 def _title(drawn: AttentionMap, numbering: int) -> str:

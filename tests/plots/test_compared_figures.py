@@ -34,10 +34,13 @@ def test_a_difference_has_its_own_colours_and_hatches_what_differs():
 def test_lines_are_each_layers_best_head():
     a, b = np.array([[0.1, 0.5], [0.9, 0.2]]), np.array([[0.3, 0.2], [0.1, np.nan]])
     figure = share_lines(a, b, ("one", "<two>"), numbering=1)
-    first, _, second, name = figure.data
+    first, second = figure.data
     assert list(first.y) == [0.5, 0.9] and list(second.y) == [0.3, 0.1]
     assert first.text[1] == "A, one: L2 H1<br>share 0.900" and "&lt;two&gt;" in second.text[0]
-    assert first.line.dash != second.line.dash and name.text == ("<b>B</b>",)
+    assert first.line.dash != second.line.dash and (first.name, second.name) == ("A", "B")
+    assert (
+        figure.layout.showlegend and figure.layout.legend.yanchor == "bottom"
+    )  # over the lines, not on them
     assert list(figure.layout.xaxis.ticktext) == ["L1", "L2"]
 
 

@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 from mta_viz.analysis.attention.changes import SelfCheck
 from mta_viz.tokenizers.builtin import BytesTokenizer
 from mta_viz.ui.kernels.view import layers_with_kernels
+from mta_viz.ui.shell import work
 from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.preparing import check_line
 from mta_viz.ui.shell.widgets import plain
@@ -218,3 +219,12 @@ def test_a_line_that_is_too_long_keeps_its_first_part_and_has_all_of_it_behind_i
     ]
     behind = [line.proto.help.replace("\\", "") for line in shown]
     assert behind == ["", "First *one*. Second, 0.5.", "Rows: queries; columns: keys, all of them"]
+
+
+def test_a_run_that_is_cut_short_takes_nothing_from_the_one_that_follows(open_app, monkeypatch):
+    monkeypatch.setattr(
+        work.Work, "take", lambda work: None
+    )  # both wait for the same work; the first took it
+    app = open_app("tiny-mta", "Taken before")
+    fine(app)
+    assert "Stopped" not in said(app) and charts(app)

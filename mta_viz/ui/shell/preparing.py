@@ -31,7 +31,7 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import RUN, Request
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import offer_cuts, plain
-from mta_viz.ui.shell.work import begun, current, let_go, show_until_done, start, stop_all
+from mta_viz.ui.shell.work import begun, current, let_go, show_until_done, start, stop_all, taken
 
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
 HASH_UP_TO = 200e6  # bytes: the sha256 of larger weights is computed when asked for
@@ -119,7 +119,7 @@ def _draw_health(request: Request, page: Page, card: Any) -> None:
             pass
         if work.failure is not None:
             raise work.failure
-        report = work.take()
+        report = taken(work, key, drawn)
     if report is not None:  # else another page of this session stopped it
         card.code("\n".join(_health_lines(report)), language=None, wrap_lines=True)
     if report is not None and report.self_check is not None:
@@ -201,7 +201,7 @@ def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
     show_until_done(RUN, work, place)
     if work.failure is not None:
         raise work.failure
-    return work.take()
+    return taken(work, wanted, store)
 
 
 def _offer_cuts(run: RunKey | None, error: TooLongError) -> None:

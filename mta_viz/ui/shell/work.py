@@ -219,6 +219,12 @@ def let_go(name: str, key: Hashable) -> None:
         work.take()
 
 
+def taken(work: Work, key: Hashable, store: BoundedStore) -> Any | None:
+    """What it gave; from `store` where a run of this page took it that was cut short by this one meanwhile."""
+    result = work.take()
+    return store.get(key) if result is None else result
+
+
 def stop_all(*owners: Owner) -> None:
     """Stop everything of these owners: nobody will look at what it finds."""
     for name in [name for name, work in state.part(_Desk).items() if work.owner in owners]:
@@ -241,7 +247,7 @@ def finished(
         return None
     if work.error is not None:
         raise work.error
-    return work.take()
+    return taken(work, key, kept)
 
 
 def show_until_done(name: str, work: Work, place: Any) -> None:

@@ -220,7 +220,7 @@ def let_go(name: str, key: Hashable) -> None:
 
 
 def taken(work: Work, key: Hashable, store: BoundedStore) -> Any | None:
-    """What it gave; from `store` where a run of this page took it that was cut short by this one meanwhile."""
+    """What it gave; from `store` where a run of the page took it that was cut short by this one."""
     result = work.take()
     return store.get(key) if result is None else result
 

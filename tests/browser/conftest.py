@@ -60,7 +60,7 @@ def pytest_runtest_makereport(item, call):
 def words_of(page):
     """The address and text of a page that can still be asked, in a list."""
     with suppress(Error):
-        return [page.url + "\n" + page.locator("body").inner_text(timeout=2000)[:3000]]
+        return [page.url[:200] + "\n" + page.locator("body").inner_text(timeout=2000)[:3000]]
     return []
 
 

@@ -228,3 +228,12 @@ def test_a_run_that_is_cut_short_takes_nothing_from_the_one_that_follows(open_ap
     app = open_app("tiny-mta", "Taken before")
     fine(app)
     assert "Stopped" not in said(app) and charts(app)
+
+
+def test_run_without_a_prompt_does_not_begin_the_one_before_anew(open_app, monkeypatch):
+    forgotten = []
+    app = open_app("tiny-mta", "Hello")
+    app.text_area[0].set_value("").run()
+    monkeypatch.setattr(work, "forget", forgotten.append)
+    app.button(key="run").click().run()
+    assert not forgotten and "Type something" in said(app) and charts(app)

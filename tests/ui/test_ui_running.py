@@ -3,13 +3,15 @@
 import threading
 import time
 
+import pytest
+
 from mta_viz.config import ModelConfig
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.ui.shell.cache import BoundedStore, ModelKey, RunKey
 from mta_viz.ui.shell.models import expected_seconds
-from mta_viz.ui.shell.work import Work
+from mta_viz.ui.shell.work import Work, time_text
 
 
 def test_work_reports_and_finishes():
@@ -91,3 +93,11 @@ def test_run_keys_differ_by_everything_that_matters():
         RunKey(ModelKey("p", 1, "cpu", "float32", "other.model"), "a").text,
     }
     assert len(keys) == 6
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 s"), (119, "119 s"), (240, "4 min"), (12600, "3.5 hours"), (424800, "118 hours")],
+)
+def test_times_are_said_in_units_a_reader_has(seconds, words):
+    assert time_text(seconds) == words

@@ -40,7 +40,7 @@ HASHED = Setting[tuple[ModelKey, ...]]("hashed", (), private=True)  # large mode
 
 def _draw_estimate(request: Request, model: HookedMTA) -> None:
     n_tokens, n_ctx = request.n_tokens, model.config.n_ctx
-    if not n_tokens or request.estimate is None:
+    if request.estimate is None:
         return
     parts, seconds = [f"{n_tokens:,} tokens"], estimate_seconds(model, n_tokens)
     if seconds > models.SHOW_SECONDS_FROM:

@@ -229,7 +229,8 @@ def _draw_prompt(request: Request, model: ModelKey) -> None:
         if before := getattr(tokenizer, "given_before", None):
             caption(f"With the tokenizer given for this model before: {printable(before.name)}")
         _draw_text(request, model, tokenizer)
-    request.estimate = st.container()  # which keeps what it showed until it is filled: what is under it stays
+    if request.n_tokens:  # now, so that what is under it stays in its place; the rest needs the model
+        request.estimate = st.caption(f"{request.n_tokens:,} tokens")
     _draw_run(request)
 
 
@@ -382,7 +383,9 @@ def use_prompt(prompt: Prompt) -> None:
 
 def request_run(prompt: Prompt | None = None) -> None:
     """Ask for a run of `prompt`; of what is in the box when None. A failed run is tried again."""
-    state.part(Box).run = _boxed_prompt() if prompt is None else prompt
+    asked = state.part(Box).run = _boxed_prompt() if prompt is None else prompt
+    if not asked:  # the run before is what the page shows, also where it was stopped
+        return
     work.forget(RUN)
     link.forget()
     state.select(query=None, key=None)

@@ -286,7 +286,8 @@ def progress_text(work: Work) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """`40 s`, `4 min`, `3.5 hours`."""
+    """`40 s`, `4 min`, `3.5 hours`, `118 hours`."""
     if seconds < 120:
         return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.2g} hours"
+    hours = seconds / 3600
+    return f"{seconds / 60:.0f} min" if hours < 2 else f"{hours:,.{0 if hours >= 9.95 else 1}f} hours"

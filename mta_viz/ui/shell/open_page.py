@@ -120,14 +120,14 @@ def _first_paint() -> Iterator[None]:
 
 
 def _close(request: "Request | None", page: Page | None) -> None:
-    from mta_viz.ui.shell import preparing, sidebar
+    from mta_viz.ui.shell import preparing
 
     state.leave()
     with errors_as_messages():
         if request is not None and page is not None:
             preparing.finish(request, page)
         elif request is not None:
-            sidebar.draw_settings(request, ["cpu"])
+            preparing.draw_settings(request, ["cpu"])
     if not state.part(Window).drawn:  # what it is of is not on the page any more
         close_window()
 

@@ -17,6 +17,7 @@ from mta_viz.analysis.attention.changes import Health, SelfCheck, health
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.types import parameter_count
+from mta_viz.config import DTYPES
 from mta_viz.errors import TooLongError
 from mta_viz.model.backends import described
 from mta_viz.model.transformer import HookedMTA
@@ -27,10 +28,11 @@ from mta_viz.run.tracing import estimate_seconds, tokenize
 from mta_viz.tokenizers.base import CutPlace
 from mta_viz.ui.shell import cache, link, models, saved_runs, sidebar, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
+from mta_viz.ui.shell.machine import draw_doctor
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import RUN, Request
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import offer_cuts, plain
+from mta_viz.ui.shell.widgets import menu, offer_cuts, plain
 from mta_viz.ui.shell.work import begun, current, let_go, show_until_done, start, stop_all, taken
 
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
@@ -217,6 +219,20 @@ def _use_cut(run: RunKey, most: int, place: CutPlace) -> None:
         sidebar.use_prompt(cut(model, tokenize(model, run.prompt), most, place))
 
 
+def draw_settings(request: Request, devices: list[str]) -> None:
+    """Device, dtype, numbering and scale; drawn last, since naming GPUs needs torch."""
+    with request.settings:
+        if st.user.get("is_logged_in"):
+            st.button("Sign out", icon=":material/logout:", on_click=st.logout)
+        menu("Device", devices, sidebar.DEVICE)
+        menu("Compute in", DTYPES, sidebar.DTYPE)
+        menu("Layers and heads", {0: "from 0", 1: "from 1 (as in the paper)"}, sidebar.NUMBERING)
+        help = "The first token often draws most of the attention; it is left out of the automatic limits."
+        st.toggle("First token sets the colour scale too", help=help, **sidebar.FIRST_TOKEN.widget())
+        draw_doctor()
+        st.button("Look for new models", icon=":material/refresh:", on_click=cache.discovery.clear)
+
+
 def finish(request: Request, page: Page) -> None:
     """What could not be restored, and the parts of the sidebar that need a loaded model; after the page."""
     left_out, weights = state.left_out(), state.part(link.PromptLink).weights
@@ -226,7 +242,7 @@ def finish(request: Request, page: Page) -> None:
         st.sidebar.warning("The opened session was made with other weights than this model's.")
     _draw_estimate(request, page.model)
     card = _draw_details(request, page)
-    sidebar.draw_settings(request, [*devices(), AUTO][: None if torch.cuda.device_count() > 1 else -1])
+    draw_settings(request, [*devices(), AUTO][: None if torch.cuda.device_count() > 1 else -1])
     if request.runs:
         with st.sidebar:
             saved_runs.draw_saved_runs(page)

@@ -1,6 +1,7 @@
-"""The sidebar, the same on every page: checkpoint, prompt, Run, settings.
+"""The sidebar, the same on every page: checkpoint, prompt, Run.
 
-It decides WHAT is wanted (a `Request`); loading and running it is the business of `preparing`.
+It decides WHAT is wanted (a `Request`); loading and running it, and the settings, are the business of
+`preparing`.
 """
 
 import dataclasses
@@ -24,20 +25,12 @@ from mta_viz.tokenizers.loading import keep_given
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
 from mta_viz.ui.shell.link import Box, Prompt, fitting, in_template, prompt_for
-from mta_viz.ui.shell.machine import draw_doctor, draw_jobs, draw_models
+from mta_viz.ui.shell.machine import draw_jobs, draw_models
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import keep_upload, upload
-from mta_viz.ui.shell.widgets import (
-    Bases,
-    TokenizerFiles,
-    caption,
-    menu,
-    offer_cuts,
-    plain,
-    window_button,
-)
+from mta_viz.ui.shell.widgets import Bases, TokenizerFiles, caption, offer_cuts, plain, window_button
 
 P = TypeVar("P", str, tuple[int, ...])
 
@@ -401,17 +394,3 @@ def _boxed_prompt() -> Prompt:
         return ids_from_text(box.ids)
     except MtaVizError:
         return ()
-
-
-def draw_settings(request: Request, devices: list[str]) -> None:
-    """Device, dtype, numbering and scale; drawn last, since naming GPUs needs torch."""
-    with request.settings:
-        if st.user.get("is_logged_in"):
-            st.button("Sign out", icon=":material/logout:", on_click=st.logout)
-        menu("Device", devices, DEVICE)
-        menu("Compute in", DTYPES, DTYPE)
-        menu("Layers and heads", {0: "from 0", 1: "from 1 (as in the paper)"}, NUMBERING)
-        help = "The first token often draws most of the attention; it is left out of the automatic limits."
-        st.toggle("First token sets the colour scale too", help=help, **FIRST_TOKEN.widget())
-        draw_doctor()
-        st.button("Look for new models", icon=":material/refresh:", on_click=cache.discovery.clear)

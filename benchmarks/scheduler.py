@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import number_list
+from mta_viz.cli.values import number_list
 
 CHECKPOINT = Path(__file__).parents[1] / "assets" / "needle-mta"
 PROCESSES = 2

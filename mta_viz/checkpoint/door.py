@@ -185,7 +185,8 @@ def open_tensors(path: Path, names: int = TENSOR_NAMES) -> Iterator[Any]:
     except SafetensorError:
         reason, kind = "is cut short, damaged or no safetensors file", kind_of(path)
         reason = f"is {kind}, no safetensors file" if kind not in (None, TENSORS) else reason
-        remedy = "call it consolidated.pth" if kind == ZIP else "copy it again"
+        renamed = "save it by safetensors, or beside a params.json call it consolidated.pth"
+        remedy = renamed if kind == ZIP else "copy it again"
         if not str(path).isascii() and os.fsencode(path).decode(errors="replace") != str(path):
             reason, remedy = "lies at a path that is not UTF-8, as safetensors needs it", "rename that"
         raise _problem(path, reason, remedy) from None

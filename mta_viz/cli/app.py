@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from mta_viz.cli.flags import whole
+from mta_viz.cli.values import whole
 from mta_viz.errors import MtaVizError
 from mta_viz.version import APP
 

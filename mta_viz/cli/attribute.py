@@ -4,8 +4,9 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 import mta_viz
-from mta_viz.cli.flags import add_out, add_question, open_prompt, positive, span_list, stage_named
+from mta_viz.cli.flags import add_out, add_question, open_prompt
 from mta_viz.cli.output import ProgressLine, note
+from mta_viz.cli.values import positive, span_list, stage_named
 from mta_viz.errors import PromptError
 from mta_viz.tokenizers.base import Tokens
 

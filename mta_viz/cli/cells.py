@@ -5,7 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 import mta_viz
-from mta_viz.cli.flags import add_head, add_out, positive, run_prompt
+from mta_viz.cli.flags import add_head, add_out, run_prompt
+from mta_viz.cli.values import positive
 
 HELP = "the cells of a head's map that stand out"
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli import flags
+from mta_viz.cli import flags, values
 from mta_viz.cli.kept import Form, kept_beside
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import PromptError
@@ -28,11 +28,11 @@ def add_flags(parser: ArgumentParser) -> None:
     flags.add_on(parser)
     add("--twin", type=Path, metavar="PATH", help="run beside it (default: itself, kernels at identity)")
     add("--task", choices=("blocks", "pairs"), help="blocks of letters (default), or names and cities")
-    add("--samples", type=flags.positive, default=20, metavar="N", help="of the task")
+    add("--samples", type=values.positive, default=20, metavar="N", help="of the task")
     add("--seed", type=int, default=0, metavar="S", help="of the samples")
-    add("--length", type=flags.positive, metavar="T", help="pairs: tokens of a prompt (default 256)")
-    add("--letters", type=flags.positive, default=5, metavar="N", help="blocks: letters in each")
-    add("--blocks", type=flags.whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many")
+    add("--length", type=values.positive, metavar="T", help="pairs: tokens of a prompt (default 256)")
+    add("--letters", type=values.positive, default=5, metavar="N", help="blocks: letters in each")
+    add("--blocks", type=values.whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many")
     add("--text", metavar="TEXT", help="instead of a task: a text with {A?} and {B?}, and {A} and {B} before")
     add("--span", metavar="TEXT", help="the part of the text whose attention is measured")
     about = "A, B, and what stands for each where it is not asked for; again for another sample"

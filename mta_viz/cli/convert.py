@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli.flags import PATH, add_base, output_path
+from mta_viz.cli.flags import PATH, add_base
 from mta_viz.cli.output import ProgressLine, check_output, note
+from mta_viz.cli.values import output_path
 from mta_viz.errors import MtaVizError, refuse_all
 from mta_viz.writing import check_free
 

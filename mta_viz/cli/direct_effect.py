@@ -4,8 +4,9 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import mta_viz
-from mta_viz.cli.flags import add_out, add_question, open_prompt, whole
+from mta_viz.cli.flags import add_out, add_question, open_prompt
 from mta_viz.cli.output import ProgressLine
+from mta_viz.cli.values import whole
 
 HELP = "what softmax cells add directly to an answer's logit, and what it loses without them"
 OLDER = ("responsibility",)

@@ -4,8 +4,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import whole
 from mta_viz.cli.output import note
+from mta_viz.cli.values import whole
 
 HELP = (
     "torch and its devices, versions, browser, fonts, models, memory, disk, port: what is wrong, what to type"

@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mta_viz.cli.flags import add_file, add_model, add_on, add_task, open_model, positive, refuse_length
+from mta_viz.cli.flags import add_file, add_model, add_on, add_task, open_model, refuse_length
 from mta_viz.cli.output import ProgressLine, check_output, going_on_from, note
+from mta_viz.cli.values import positive
 from mta_viz.errors import MtaVizError
 from mta_viz.version import VERSION
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.validate import from_data
-from mta_viz.cli.flags import add_model, add_task, note_seconds, open_model, positive
+from mta_viz.cli.flags import add_model, add_task, note_seconds, open_model
 from mta_viz.cli.output import ProgressLine
+from mta_viz.cli.values import positive
 from mta_viz.errors import FileError, MtaVizError, TokenizerError
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.training.settings import BlocksConfig

@@ -4,7 +4,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import add_base, add_file, positive
+from mta_viz.cli.flags import add_base, add_file
+from mta_viz.cli.values import positive
 from mta_viz.errors import MtaVizError
 from mta_viz.writing import write
 

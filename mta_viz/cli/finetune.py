@@ -8,8 +8,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from mta_viz.cli.flags import add_task, layer_list, number_list, output_path, positive, sizes
+from mta_viz.cli.flags import add_task
 from mta_viz.cli.output import evaluation_line, note
+from mta_viz.cli.values import layer_list, number_list, output_path, positive, sizes
 from mta_viz.config import DTYPES, LARGEST_KERNEL
 from mta_viz.errors import ConfigError, refuse_all
 from mta_viz.tasks.needles import MAX_SIDE

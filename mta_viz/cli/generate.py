@@ -3,8 +3,9 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any, cast
 
-from mta_viz.cli.flags import add_chat, add_model, as_chat, note_length, open_model, positive
+from mta_viz.cli.flags import add_chat, add_model, as_chat, note_length, open_model
 from mta_viz.cli.output import ProgressLine
+from mta_viz.cli.values import positive
 from mta_viz.tokenizers.base import Tokenizer
 
 HELP = "continue a prompt greedily, up to the end token"

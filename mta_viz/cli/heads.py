@@ -4,8 +4,9 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import mta_viz
-from mta_viz.cli.flags import add_out, add_prompt, run_prompt, span_list
+from mta_viz.cli.flags import add_out, add_prompt, run_prompt
 from mta_viz.cli.output import ProgressLine
+from mta_viz.cli.values import span_list
 from mta_viz.errors import PromptError
 
 HELP = "what every head does on a prompt, by its scores"

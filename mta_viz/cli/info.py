@@ -8,8 +8,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import add_base, base_for, positive
+from mta_viz.cli.flags import add_base, base_for
 from mta_viz.cli.output import note
+from mta_viz.cli.values import positive
 from mta_viz.config import PARAMETERS
 from mta_viz.model.stages import layer_stages
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli import flags
+from mta_viz.cli import flags, values
 from mta_viz.cli.output import note
 from mta_viz.config import LARGEST_KERNEL, Gate
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HELP = "kernels at the identity put into a plain model: an adapter to train"
 MIXING = ("pre", "post", "both")
-KERNEL = flags.sizes(LARGEST_KERNEL, "6x11", other="none")
+KERNEL = values.sizes(LARGEST_KERNEL, "6x11", other="none")
 GATES: dict[str, Gate] = {"head": "1d", "element": "dd"}
 
 
@@ -22,7 +22,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("path", type=Path, metavar="BASE", help="a plain model: no kernels and no head mixing")
     look: dict[str, Any] = {"metavar": "2,6,10", "help": "with kernels, from 0; or all"}
-    add("--layers", type=lambda text: None if text == "all" else flags.layer_list(text), default=(), **look)
+    add("--layers", type=lambda text: None if text == "all" else values.layer_list(text), default=(), **look)
     about = "queries x keys before the softmax, or none (default 6x11)"
     add("--kernel", type=KERNEL, default=(6, 11), metavar="6x11", help=about)
     add("--post", type=KERNEL, metavar="6x11", help="the same after the softmax (default none)")

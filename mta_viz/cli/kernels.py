@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mta_viz
-from mta_viz.cli import flags
+from mta_viz.cli import flags, values
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.errors import MtaVizError
 
@@ -30,9 +30,9 @@ def add_flags(parser: ArgumentParser) -> None:
     prompts.add_argument("--prompt", metavar="TEXT", help="measure signs and effects at matches on this text")
     prompts.add_argument("--tokens", type=Path, metavar="FILE", help="or on a JSON list of token ids")
     flags.add_task(prompts, "blocks", about="or on samples of a task, with intervals")
-    add("--samples", type=flags.positive, metavar="N", help="of the task (default 20)")
+    add("--samples", type=values.positive, metavar="N", help="of the task (default 20)")
     about = "of a prompt with needles or pairs (default: half the trained)"
-    add("--length", type=flags.positive, metavar="T", help=about)
+    add("--length", type=values.positive, metavar="T", help=about)
     add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
     flags.add_base(parser)
     flags.add_running(parser)

@@ -4,8 +4,9 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import mta_viz
-from mta_viz.cli.flags import add_out, add_prompt, positive, run_prompt
+from mta_viz.cli.flags import add_out, add_prompt, run_prompt
 from mta_viz.cli.output import note
+from mta_viz.cli.values import positive
 from mta_viz.errors import PromptError
 from mta_viz.tasks.facts import plain_ids
 

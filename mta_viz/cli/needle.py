@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
-from mta_viz.cli import flags
+from mta_viz.cli import flags, values
 from mta_viz.cli.output import ProgressLine, going_on_from, note, seldom
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.facts import DEPTHS
@@ -33,16 +33,16 @@ def add_flags(parser: ArgumentParser) -> None:
     flags.add_on(parser)
     flags.add_task(parser, about="what is hidden (default needle)")
     about = "needle: 1 to 8 (default 4); pairs: 1, 4, 9 (default), 16 or 25, as many names as cities"
-    add("--needles", type=flags.number_list, metavar="2,4,6", help=about)
+    add("--needles", type=values.number_list, metavar="2,4,6", help=about)
     add(
         "--lengths",
-        type=flags.number_list,
+        type=values.number_list,
         metavar="512,1024",
         help="of the prompt, in tokens (default 512)",
     )
     about = "per cent of the haystack before the asked needle (default 0,25,50,75,100)"
     add("--depths", type=depth_list, metavar="0,50,100", help=about)
-    add("--samples", type=flags.positive, metavar="N", help="of each combination: 20; of a file: all it has")
+    add("--samples", type=values.positive, metavar="N", help="of each combination: 20; of a file: all it has")
     add("--seed", type=int, default=0, metavar="S", help="number of the first sample")
     add("--template", choices=tuple(WORDINGS), help="needle and question (default paper)")
     add("--needle", metavar="TEXT", help="a sentence of your own with {city} and {value}")

@@ -4,7 +4,8 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from mta_viz.cli.ablate import kernel_named
-from mta_viz.cli.flags import add_prompt, positive, run_prompt
+from mta_viz.cli.flags import add_prompt, run_prompt
+from mta_viz.cli.values import positive
 
 HELP = "a kernel's shape on a prompt's scores, whatever their sign and scale"
 

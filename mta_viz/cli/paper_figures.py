@@ -4,8 +4,9 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import add_model, layer_list, name_list, open_model, output_path
+from mta_viz.cli.flags import add_model, open_model
 from mta_viz.cli.output import ProgressLine, check_output, note
+from mta_viz.cli.values import layer_list, name_list, output_path
 from mta_viz.errors import MtaVizError
 from mta_viz.writing import write, write_folder
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
-from mta_viz.cli.flags import add_file, add_model, add_on, note_seconds, open_model, positive, whole
+from mta_viz.cli.flags import add_file, add_model, add_on, note_seconds, open_model
 from mta_viz.cli.kept import form_of, kept_beside
 from mta_viz.cli.output import ProgressLine, note
+from mta_viz.cli.values import positive, whole
 from mta_viz.writing import write
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
-from mta_viz.cli import flags
+from mta_viz.cli import flags, values
 from mta_viz.cli.kept import parts_of
 from mta_viz.cli.output import ProgressLine, check_output, going_on_from, note
 from mta_viz.errors import FileError, MtaVizError
@@ -39,7 +39,7 @@ def add_flags(parser: ArgumentParser) -> None:
     prompts.add_argument("--tokens", type=Path, metavar="FILE", help="or a JSON list of token ids")
     flags.add_answer(parser)
     flags.add_task(parser, "blocks", about="also the accuracy at a task, beside the plain twin's")
-    parser.add_argument("--samples", type=flags.positive, metavar="N", help="of the task (default 60)")
+    parser.add_argument("--samples", type=values.positive, metavar="N", help="of the task (default 60)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
     about = "report.html or .pdf, of several a folder; after Ctrl-C the same command goes on"
     flags.add_file(parser, "--out", about, required=True)

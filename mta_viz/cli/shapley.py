@@ -4,8 +4,9 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from mta_viz.cli.effects import task_of
-from mta_viz.cli.flags import add_file, add_model, add_on, add_task, open_model, positive, refuse_length
+from mta_viz.cli.flags import add_file, add_model, add_on, add_task, open_model, refuse_length
 from mta_viz.cli.output import ProgressLine
+from mta_viz.cli.values import positive
 from mta_viz.errors import MtaVizError
 
 HELP = "what each kernel is worth to a task: alone out, alone kept, over sampled orders"

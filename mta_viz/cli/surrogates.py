@@ -5,8 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import PATH, add_format, positive, whole
+from mta_viz.cli.flags import PATH, add_format
 from mta_viz.cli.output import ProgressLine
+from mta_viz.cli.values import positive, whole
 
 HELP = (
     "the names that Gaussian kernels with the model's envelope get, and its own taps with random signs, "

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mta_viz
-from mta_viz.cli.flags import add_file, add_prompt, layer_list, name_list, open_prompt, stage_named
+from mta_viz.cli.flags import add_file, add_prompt, open_prompt
 from mta_viz.cli.output import note
+from mta_viz.cli.values import layer_list, name_list, stage_named
 from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
 from mta_viz.printed import size_text

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import output_path
 from mta_viz.cli.output import evaluation_line
+from mta_viz.cli.values import output_path
 from mta_viz.errors import refuse_all
 from mta_viz.training.settings import BlocksConfig, NeedleConfig, Settings, recipe_config
 

@@ -208,7 +208,7 @@ def _model_problems(model: HookedMTA, group_norm: bool, gate: Gate | None) -> li
         problems.append("the model has a gate already, which stays; ask for none")
     if model.plan:
         problems.append("the model has interventions; insert into the model as it was read")
-    if model.kernels_only:
+    if model.kernels_only and not there:
         problems.append("the file holds kernels only; open a whole model")
     return problems
 

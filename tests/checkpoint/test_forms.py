@@ -239,7 +239,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "torch in safetensors": (
         "model.safetensors",
         lambda file: torch.save({}, file),
-        "model.safetensors is a ZIP archive, as torch.save writes, no safetensors file; call it con",
+        "model.safetensors is a ZIP archive, as torch.save writes, no safetensors file; save it by",
     ),
     "pickle": (
         "consolidated.pth",

@@ -136,10 +136,15 @@ def test_stop_ends_a_long_run_and_run_starts_it_again(visit):
     page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
     wait_for_map(page, "L1 H0")
     settle(page)
+    desk = page.locator(".st-key-desk")
+    before = desk.bounding_box()
     box = page.get_by_label("Prompt", exact=True)
     box.fill("a lot of text. " * 800)
     box.press("Control+Enter")
-    page.get_by_role("button", name="Stop").click()
+    stop = page.get_by_role("button", name="Stop")
+    stop.wait_for()
+    assert desk.bounding_box() == before  # nothing moves under the pointer
+    stop.click()
     expect(page.get_by_text("Stopped. Press Run to see this prompt.")).to_be_visible()
     assert page.locator(MAP).count() == 0
     box.fill(PROMPT)

@@ -251,10 +251,10 @@ def finished(
 
 
 def show_until_done(name: str, work: Work, place: Any) -> None:
-    """Progress and Stop in `place`, of work that takes a while."""
+    """Progress and Stop of work that takes a while, in `place`; seen over the page, which does not move."""
     if work.wait(QUIET_SECONDS):
         return
-    with place.container():
+    with place.container(key=f"working-{name}", horizontal=True, vertical_alignment="center"):
         draw_stop(name, work)
         bar = st.empty()
         while not work.wait(0.1):

@@ -155,7 +155,7 @@ def _draw_top(desk: Desk) -> None:
         st.info("A one-token prompt attends only to itself: nothing to see. Add text.")
     if desk.problem:
         st.error(plain(desk.problem))
-    with errors_as_messages():
+    with errors_as_messages(), st.container(key="standing"):
         if desk.plan:
             draw_plan_strip(desk)
         draw_answer(desk)

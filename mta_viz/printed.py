@@ -1,4 +1,4 @@
-"""How quantities and foreign text print: units, labels, escapes, one line.
+"""How quantities and foreign text print: units, time left, labels, escapes, one line.
 
 The one place that makes text from outside safe: `printable` a name, path or value in a sentence, `message` a
 sentence or list of problems, `safe` a text that is shown whole, `csv_cell` a cell.
@@ -6,6 +6,7 @@ sentence or list of problems, `safe` a text that is shown whole, `csv_cell` a ce
 
 import re
 import reprlib
+import time
 
 
 def size_text(n_bytes: int) -> str:
@@ -14,6 +15,40 @@ def size_text(n_bytes: int) -> str:
         if n_bytes >= size:
             return f"{n_bytes / size:,.1f} {unit}"
     return f"{n_bytes / 1e3:.1f} kB"
+
+
+def time_text(seconds: float) -> str:
+    """`40 s`, `4 min`, `3.5 hours`, `118 hours`."""
+    if seconds < 120:
+        return f"{max(1, round(seconds))} s"
+    hours = seconds / 3600
+    return f"{seconds / 60:.0f} min" if hours < 2 else f"{hours:,.{0 if hours >= 9.95 else 1}f} hours"
+
+
+class Pace:
+    """The time that is left of something, told its share done, 0 to 1, as it goes.
+
+    By what came after the first share above 0: what came before it, such as reading, a slow first run or what
+    was done another time, says nothing of the rest.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None
+        self._last = (0.0, 0.0)
+
+    def tell(self, share: float) -> None:
+        """How far it is now."""
+        if share > 0:
+            self._last = (time.monotonic(), share)
+            self._first = self._first or self._last
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None before it stands on a second and 2 % of the whole."""
+        (now, share), (start, before) = self._last, self._first or self._last
+        if share - before < 0.02 or now - start < 1.0:
+            return None
+        return max((now - start) * (1 - share) / (share - before) - (time.monotonic() - now), 0.0)
 
 
 def probability_text(value: float) -> str:

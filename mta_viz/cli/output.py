@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mta_viz.errors import MtaVizError
-from mta_viz.printed import message, printable
+from mta_viz.printed import Pace, message, printable, time_text
 from mta_viz.tables import finite
 
 T = TypeVar("T")
@@ -47,6 +47,7 @@ class ProgressLine:
         self.__exit__()
         self.label, self.shown = printable(label), False
         self.start = self.last = time.monotonic()
+        self.pace = Pace()
 
     def __enter__(self) -> "ProgressLine":
         return self
@@ -57,13 +58,14 @@ class ProgressLine:
 
     def __call__(self, share: float) -> None:
         """Say how far it is, if it is time to."""
+        self.pace.tell(share)
         now = time.monotonic()
         if now - self.last < (TERMINAL_SECONDS if self.rewrite else LOG_SECONDS):
             return
         self.last, self.shown = now, True
-        elapsed = now - self.start
-        left = f"{elapsed * (1 - share) / share:.0f} s left" if share > 0 else f"{elapsed:.0f} s"
-        line = f"{self.label}: {share:4.0%}, {left}"
+        left = self.pace.seconds_left
+        clock = f"{time_text(now - self.start)} so far" if left is None else f"{time_text(left)} left"
+        line = f"{self.label}: {share:4.0%}, {clock}"
         print(f"\r{line:<60}" if self.rewrite else line, end="" if self.rewrite else "\n", file=sys.stderr)
         sys.stderr.flush()
 

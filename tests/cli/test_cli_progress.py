@@ -35,6 +35,18 @@ def test_a_terminal_gets_one_line_rewritten(clock, capsys, monkeypatch):
     assert out == "" and err.count("\n") == 1 and err.endswith("\n")
     assert [part.strip() for part in err.split("\r")] == [
         "",
-        "reading:  25%, 3 s left",
+        "reading:  25%, 1 s so far",
         "reading:  50%, 2 s left",
     ]
+
+
+@pytest.mark.parametrize("before", [0.03, 0.9], ids=["a slow first run", "most was done before"])
+def test_what_came_before_the_first_share_says_nothing_of_the_rest(clock, capsys, before):
+    with output.ProgressLine("measuring") as line:
+        clock[0] = 9.0
+        line(before)
+        clock[0] = 14.0
+        line((1 + before) / 2)
+    late = "measuring:  52%, 5 s left" if before < 0.5 else "measuring:  95%, 5 s left"
+    first = f"measuring: {before:4.0%}, 9 s so far"  # by its share 291 s, or 1 s, were left
+    assert capsys.readouterr().err.splitlines() == [first, late]

@@ -8,10 +8,11 @@ import pytest
 from mta_viz.config import ModelConfig
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import time_text
 from mta_viz.run import tracing
 from mta_viz.ui.shell.cache import BoundedStore, ModelKey, RunKey
 from mta_viz.ui.shell.models import expected_seconds
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.work import Work
 
 
 def test_work_reports_and_finishes():
@@ -25,6 +26,18 @@ def test_work_tells_what_was_expected_until_it_knows_better():
     assert work.wait(5.0) and 35 < work.seconds_left <= 40
     work = Work(lambda work: work.begin("Running"))
     assert work.wait(5.0) and work.seconds_left is None
+
+
+def test_the_time_left_stands_on_what_came_after_the_first_share(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    work, told = Work(lambda work: work.begin("Measuring")), []
+    work.wait(5.0)
+    for now[0], share in ((9.0, 0.03), (9.5, 0.04), (14.0, 0.515)):
+        work.report(share)
+        told.append(work.seconds_left)
+    now[0] = 16.0
+    assert told[:2] == [None, None] and told[2] == pytest.approx(5) and work.seconds_left == pytest.approx(3)
 
 
 def test_only_long_runs_are_estimated_before_they_start(monkeypatch):

@@ -12,7 +12,7 @@ from mta_viz.errors import PromptError
 from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, Blocks
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.parts import colors_of
-from mta_viz.printed import probability_text
+from mta_viz.printed import probability_text, time_text
 from mta_viz.run.tracing import Progress, estimate_seconds
 from mta_viz.tasks.blocks import OUTPUTS, BlockTask
 from mta_viz.ui.labs import fits, parts
@@ -20,7 +20,7 @@ from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import menu, number, plain
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.work import Work
 
 LETTERS, QUERY, COUNT = Setting("block letters", 5), Setting("block query", 2), Setting("block count", 52)
 OUTPUT, NUMBER = Setting("block output", OUTPUTS[0]), Setting("block sample", 0)

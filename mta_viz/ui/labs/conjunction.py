@@ -17,7 +17,7 @@ from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.theme import score_text, weight_text
-from mta_viz.printed import head_name
+from mta_viz.printed import head_name, time_text
 from mta_viz.run.tracing import check_runs
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import LEVEL, level_text, median_rank, median_words
@@ -31,7 +31,7 @@ from mta_viz.ui.shell.models import model_of, twin_beside
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import bar, caption, explain, menu, number, plain
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.work import Work
 
 Results = dict[str, Conjunction]  # by the names of the models
 NAME = "conjunction"

@@ -12,6 +12,7 @@ import streamlit as st
 from mta_viz.analysis.labs.cards import card_score, note_of, trained_for
 from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import time_text
 from mta_viz.run.devices import multiply_adds
 from mta_viz.run.tracing import Progress, estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
@@ -22,7 +23,7 @@ from mta_viz.ui.shell.models import model_of, twin_beside
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Selection, Setting
 from mta_viz.ui.shell.widgets import caption, plain
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.work import Work
 
 LAB = Setting("lab", "Needle")
 LABS = {"needle": "Needle", "pairs": "Two words", "blocks": "Blocks", "questions": "Questions"}  # by task

@@ -22,7 +22,7 @@ from mta_viz.figures.labs import samples as figures
 from mta_viz.figures.labs.measured import KernelArms
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
-from mta_viz.printed import probability_text
+from mta_viz.printed import probability_text, time_text
 from mta_viz.run.named_tasks import written_task
 from mta_viz.run.tracing import Progress, estimate_seconds
 from mta_viz.tasks.intervals import mean_words, median_words
@@ -45,7 +45,7 @@ from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, menu, number, text_file
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.work import Work
 
 RUNS = 3.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer twice
 ANYWHERE, OWN = "anywhere", "my own"

@@ -24,7 +24,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.parts import ASKED, ASKING, colors_of
 from mta_viz.plots.theme import limit_text, score_text, weight_text
-from mta_viz.printed import head_name, layer_label
+from mta_viz.printed import head_name, layer_label, time_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.attention.head import NO_SPAN, name_spans, span_name
 from mta_viz.ui.labs.fits import opens
@@ -33,7 +33,7 @@ from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import WORKSPACE, Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, menu, plain, row_table, text_file
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.work import Work
 
 LINKED_SECONDS = 60  # nothing longer starts by itself where a sample was shown, by a link for example
 FINDER = "finder"  # the labs of facts that heads find, which show one head

@@ -10,7 +10,7 @@ from mta_viz.analysis.labs.evaluation import QuestionRun, QuestionScore
 from mta_viz.analysis.labs.finder import prompt_spans
 from mta_viz.figures.labs.measured import QuestionAnswers
 from mta_viz.figures.labs.samples import QuestionFinder, Questions
-from mta_viz.printed import probability_text
+from mta_viz.printed import probability_text, time_text
 from mta_viz.tasks.intervals import widest_half
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tasks.stories import TASKS
@@ -22,7 +22,7 @@ from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, menu, number, plain
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.work import Work
 
 NAME = "questions"
 RUNS = 4.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer, gold answer

@@ -17,6 +17,7 @@ from mta_viz.figures.base import Source
 from mta_viz.figures.labs.measured import MOST_MODELS, OfSweep, SweepLines, SweepMap, named_apart
 from mta_viz.figures.labs.samples import Needles, OfTask, Pairs
 from mta_viz.plots.labs import score_words
+from mta_viz.printed import time_text
 from mta_viz.run.named_tasks import written_task
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
@@ -32,7 +33,7 @@ from mta_viz.ui.shell.models import model_of
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, file_button, menu, number, plain, text_file
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.work import Work
 
 PERCENTS, SAMPLES = (0, 10, 25, 50, 75, 90, 100), (1, 100_000)
 COUNTS = {count: str(count) for count in range(1, MAX_NEEDLES + 1)}

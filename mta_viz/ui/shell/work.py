@@ -22,6 +22,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.model import turns
+from mta_viz.printed import Pace, time_text
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import BoundedStore, stores
 from mta_viz.ui.shell.widgets import Window, plain
@@ -70,7 +71,7 @@ class Work:
         self._gone_since: float | None = None
         self.error: Exception | None = None
         self._result: Any = None
-        self._expected: float | None = None
+        self._expected, self._pace = None, Pace()
         self._started, self._stopped, self._done = time.monotonic(), threading.Event(), threading.Event()
         _at_work.append(self)
         threading.Thread(target=self._run, args=(do,), daemon=True).start()
@@ -88,12 +89,13 @@ class Work:
     def begin(self, stage: str, expected: float | None = None) -> None:
         """Name what happens from now on, for `expected` seconds if that is known; the clock starts again."""
         self.report(0.0)
-        self.stage, self._started, self._expected = stage, time.monotonic(), expected
+        self.stage, self._started, self._expected, self._pace = stage, time.monotonic(), expected, Pace()
 
     def report(self, fraction: float) -> None:
         """Progress 0..1 of the current stage. Raises Cancelled after `stop`."""
         self.wait_for(0)
         self.fraction = min(max(fraction, 0.0), 1.0)
+        self._pace.tell(self.fraction)
 
     def wait_for(self, n_before: int) -> None:
         """How many runs of the model are before it. Raises Cancelled after `stop`, or without its reader."""
@@ -141,10 +143,10 @@ class Work:
     @property
     def seconds_left(self) -> float | None:
         """Estimate from the progress so far, else from what was expected; None without either."""
-        spent = time.monotonic() - self._started
-        if self.fraction < 0.02 or spent < 1.0:
-            return None if self._expected is None else max(self._expected - spent, 0.0)
-        return spent * (1.0 - self.fraction) / self.fraction
+        left = self._pace.seconds_left
+        if left is None and self._expected is not None:
+            left = max(self._expected - (time.monotonic() - self._started), 0.0)
+        return left
 
 
 _at_work: list[Work] = []  # of all sessions, the oldest first
@@ -283,11 +285,3 @@ def progress_text(work: Work) -> str:
     if work.n_before:
         return plain(f"{work.stage}: waiting, {work.n_before} before you")
     return plain(work.stage if left is None else f"{work.stage}: about {time_text(left)} left")
-
-
-def time_text(seconds: float) -> str:
-    """`40 s`, `4 min`, `3.5 hours`, `118 hours`."""
-    if seconds < 120:
-        return f"{max(1, round(seconds))} s"
-    hours = seconds / 3600
-    return f"{seconds / 60:.0f} min" if hours < 2 else f"{hours:,.{0 if hours >= 9.95 else 1}f} hours"

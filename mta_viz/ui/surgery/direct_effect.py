@@ -10,7 +10,7 @@ from mta_viz.analysis.cause.removed_cells import RemovedCells
 from mta_viz.figures.cause import attribution as figures
 from mta_viz.figures.cause.attribution import MAP_PX, CellsRemoved
 from mta_viz.plots.theme import score_text
-from mta_viz.printed import head_label, layer_label
+from mta_viz.printed import head_label, layer_label, time_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.shell import state
@@ -20,7 +20,6 @@ from mta_viz.ui.shell.plan import key_of
 from mta_viz.ui.shell.show import draw, measured_beside, save_line, show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import bar, explain, plain
-from mta_viz.ui.shell.work import time_text
 from mta_viz.ui.surgery.answer import AnswerAt, pick_question
 
 TOKEN = Setting("answer token", 0)

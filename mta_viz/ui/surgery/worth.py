@@ -21,7 +21,7 @@ from mta_viz.figures.cause import worth as figures
 from mta_viz.model.plans import PLACES, Edit
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.plots.worth import BARS_PX, GRAPH_PX, SCATTER_PX
-from mta_viz.printed import head_name
+from mta_viz.printed import head_name, time_text
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.ui.kernels.parts import effects_command, worth_of
 from mta_viz.ui.shell import state
@@ -31,7 +31,6 @@ from mta_viz.ui.shell.plan import ANSWER, key_of
 from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import bar, caption, explain, layer_list, lines, menu, number, plain
-from mta_viz.ui.shell.work import time_text
 
 FILE = "file"
 ON = Setting("worth of", FILE)

@@ -11,7 +11,7 @@ from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import LARGEST_KERNEL, ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.model.editing import insert_mta, usual_layers
-from mta_viz.printed import layer_label, size_text
+from mta_viz.printed import layer_label, size_text, time_text
 from mta_viz.run.corpus import check_corpus
 from mta_viz.run.devices import TrainingCost, free_bytes, kernel_training, multiply_adds
 from mta_viz.run.named_tasks import ENDING, read_divisible
@@ -31,7 +31,6 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import Settings, Trained, command
 from mta_viz.ui.shell.widgets import bar, caption, menu, number, plain
-from mta_viz.ui.shell.work import time_text
 
 FILE = "file"
 TASKS = {"pairs": "two words asked", "needle": "one word asked", "text": "text", FILE: "prompts of a file"}

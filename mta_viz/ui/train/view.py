@@ -22,7 +22,7 @@ from mta_viz.figures.base import Source
 from mta_viz.figures.kernels.gallery import KernelGallery
 from mta_viz.figures.kernels.training import Finetuning
 from mta_viz.model.transformer import HookedMTA, build_model
-from mta_viz.printed import head_name, printable
+from mta_viz.printed import head_name, printable, time_text
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.ui.kernels.inserting import TRAINING, open_adapter, train_such
 from mta_viz.ui.shell import cache, models, state
@@ -34,7 +34,6 @@ from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.trainings import Settings, Training, command, find_trainings, read_training, start, stop
 from mta_viz.ui.shell.uploads import READ_ONLY, read_only
 from mta_viz.ui.shell.widgets import caption, menu, plain
-from mta_viz.ui.shell.work import time_text
 from mta_viz.ui.train.form import SAMPLES, TASKS, TRAINED, draw_form, task_of
 
 REFRESH = 3.0  # seconds

@@ -24,7 +24,7 @@ from mta_viz.figures.cause.attribution import meter_of
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage
 from mta_viz.plots.theme import score_text
-from mta_viz.printed import probability_text
+from mta_viz.printed import probability_text, time_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tokenizers.base import quoted
 from mta_viz.ui.shell import plan as plans
@@ -36,7 +36,7 @@ from mta_viz.ui.shell.pickers import resolve
 from mta_viz.ui.shell.plan import ANSWER, PLAN_SHOWN, SHOWN
 from mta_viz.ui.shell.show import source_of
 from mta_viz.ui.shell.widgets import bar, icon_button, plain
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.work import Work
 from mta_viz.ui.workspace.panels import Desk
 
 RUNS, BY_ITSELF = 6, 20.0  # runs of the prompt that a story takes about; seconds it may take unasked

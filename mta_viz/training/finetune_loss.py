@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div
 
+from mta_viz.analysis.kernels.finetuning import FEW_STEPS
 from mta_viz.analysis.labs.needle import answered_right, check_vocabulary, in_batches, needle_score
 from mta_viz.analysis.labs.text import text_losses
 from mta_viz.model.attention import identities
@@ -30,7 +31,6 @@ from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.training.trainer import Batch
 
 LONG_ON_CPU = 1800.0  # seconds
-FEW_STEPS = 100
 
 
 @dataclass(frozen=True)

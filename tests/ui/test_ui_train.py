@@ -94,7 +94,14 @@ def test_the_result_is_said_with_its_paired_interval() -> None:
     assert "train longer to tell" in result_words(few)
     short = replace(few, before=replace(few.before, right=0, n=2))
     assert "train longer, or on a file of more prompts" in result_words(short)
-    assert result_words(RUNNING) == ""
+    assert result_words(replace(RUNNING, step=100)) == ""
+
+
+def test_the_result_of_few_steps_says_that_they_teach_little() -> None:
+    assert result_words(replace(RUNNING, step=8)) == (
+        "Trained for 8 steps: so few teach little, some hundreds are usual. "
+    )
+    assert "Trained for 99 steps" in result_words(replace(DONE, step=99)) and "few" not in result_words(DONE)
 
 
 def test_a_running_training_is_shown_first_then_the_newest_of_the_base() -> None:
@@ -181,6 +188,10 @@ def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, mod
     app.run()
     fine(app)
     assert "Done" in app.success[0].value and len(charts(app)) == 2
+    progress = folder / PROGRESS_FILE
+    progress.write_text(progress.read_text().replace('"done"', '"stopped"'))
+    app.run()
+    assert app.warning and app.button(key="train.kernels") and "Trained for 2 steps" in said(app)
     app.button(key="train.another").click().run()
     assert f"--out={folder}-2" in said(app)
     borrowed(app.selectbox, "training").set_value(str(folder)).run()

@@ -17,6 +17,7 @@ from mta_viz.tasks.intervals import accuracy_interval
 
 PROGRESS_FILE, STATE_FILE, CARD_FILE = "progress.json", "training_state.pt", "card.json"
 JOB_FILE, LOG_FILE = "training.json", "training.log"  # of a training that the app started
+FEW_STEPS = 100  # fewer teach little
 State = Literal["running", "stopped", "done"]
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 import torch
 
+from mta_viz.analysis.kernels.finetuning import FEW_STEPS
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import LARGEST_KERNEL, ModelConfig
 from mta_viz.errors import MtaVizError
@@ -58,7 +59,7 @@ PROMPTS = Setting("train_prompts", "short")
 SMALL = 50e6  # parameters below which a model learns short prompts in minutes
 STEP_PROMPTS, STEP_TEXTS = 16, 6  # rows of a step of `finetune` with its usual settings
 SAMPLES, TEXT_TOKENS = 100, 4096  # that base and result are measured on, of each text
-FEW_STEPS, ENOUGH_STEPS, LONG = 100, 400, 1800.0
+ENOUGH_STEPS, LONG = 400, 1800.0
 GPU_RATE, GPU_LEAST = 2.5e12, 0.05  # multiply-adds a second of an H200 in such steps, and seconds of a step
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.kernels.finetuning import FinetuningRun
+from mta_viz.analysis.kernels.finetuning import FEW_STEPS, FinetuningRun
 from mta_viz.analysis.kernels.table import kernel_of
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER
@@ -72,7 +72,7 @@ def _draw(page: Page, folder: Path, was_alive: bool) -> None:
         source = source_of(page, folder)
         if source is None or training.run is None:
             return
-        if training.done:
+        if not training.alive and training.run.step:
             _draw_next(page, training, source)
         show(source, Finetuning(), result=training.run, widget=f"finetuning.{folder}")
         st.markdown("**The kernels that changed most**")
@@ -157,8 +157,8 @@ def _draw_numbers(run: FinetuningRun | None) -> None:
         return
     with st.container(horizontal=True, key="train-numbers"):
         if run.loss:
-            first, last = run.loss[0][1], run.loss[-1][1]
-            st.metric("Loss (nats)", f"{last:.3f}", f"{last - first:+.3f}", delta_color="inverse")
+            first, last = run.loss[0][1], run.loss[-1][1]  # of other texts: no colour says good or bad
+            st.metric("Loss (nats)", f"{last:.3f}", f"{last - first:+.3f}", delta_color="off")
         _draw_right(run)
         for name, (before, after) in run.perplexity.items():
             change = None if after is None else f"{after / before - 1:+z.1%}"
@@ -185,14 +185,16 @@ def _draw_right(run: FinetuningRun) -> None:
 
 
 def result_words(run: FinetuningRun) -> str:
-    """What came of it, in a sentence; empty where the task has no answers."""
+    """What came of it: that few steps teach little, and the answers of a task that has some."""
+    words = f"Trained for {run.step:,} steps: so few teach little, some hundreds are usual. "
+    little = words if run.step < FEW_STEPS else ""
     if run.before is None or run.after is None or run.change is None:
-        return ""
+        return little
     low, high = 100 * run.change.low, 100 * run.change.high
     few = "" if run.before.n >= SAMPLES else ", or on a file of more prompts, of which a tenth is asked,"
     verdict = "" if low > 0 else f" The interval holds 0 or less: train longer{few} to tell."
     return (
-        f"Held-out questions answered right: {run.before.right} of {run.before.n} before, "
+        f"{little}Held-out questions answered right: {run.before.right} of {run.before.n} before, "
         f"{run.after.right} after; {100 * run.change.value:+.0f} points, paired 95 % interval {low:+.0f} to "
         f"{high:+.0f}.{verdict}"
     )

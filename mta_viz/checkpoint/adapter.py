@@ -108,8 +108,9 @@ class StoredAdapter:
     def summary(self, path: Path) -> types.Summary:
         """What it is, as of any checkpoint; the tokenizer is the base's."""
         dtype, n_bytes = types.common_dtype(self.weights), self.weights.n_bytes
-        base = printable(self.about.base.name)
-        return types.Summary(self.config, "adapter", dtype, None, None, n_bytes, path, base=base)
+        base, task = printable(self.about.base.name), self.about.recipe.get("task")
+        own = types.Summary(self.config, "adapter", dtype, None, None, n_bytes, path, base=base)
+        return replace(own, task=task if isinstance(task, str) else None)
 
 
 def write_adapter(

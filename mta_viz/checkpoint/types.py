@@ -82,7 +82,7 @@ class Summary:
 
     `dtype` is that of most values in the file (params.json alone: the one it names). `path` is the
     folder the weights are in, or an adapter's file; `steps` are all steps of a run folder, `step` the one
-    described. `base` is the name of the model that an adapter belongs to.
+    described. `base` is the name of the model that an adapter belongs to, `task` what it was trained on.
     """
 
     config: ModelConfig
@@ -96,6 +96,7 @@ class Summary:
     notes: tuple[str, ...] = ()
     step: int | None = None
     base: str | None = None
+    task: str | None = None
 
 
 def parameter_count(config: ModelConfig) -> int:

@@ -9,10 +9,11 @@ from mta_viz.checkpoint.locate import sha256
 from mta_viz.config import MTAOptions
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.ui.shell.cache import discovery
+from mta_viz.ui.shell.link import Box, examples
 from mta_viz.ui.shell.models import ASSETS
 from mta_viz.ui.shell.widgets import Window
 from tests.tiny_models import config, write_models
-from tests.ui.driver import address_of, app_at, borrowed, charts, fine, part_of, said, session_of
+from tests.ui.driver import address_of, app_at, borrowed, charts, fine, part_of, said, session_of, view_of
 
 KERNELS = "pages/kernels.py"
 MTA = MTAOptions(pre_kernel=(6, 11), mta_layers=(1,))
@@ -33,13 +34,13 @@ def open_at(checkpoint, page=KERNELS, prompt="Hello"):
     return app_at(page, **address_of(checkpoint, prompt)).run()
 
 
-def write(file, digest, name="tiny-plain"):
+def write(file, digest, name="tiny-plain", **about):
     shapes = config(MTA, 258)
     with torch.random.fork_rng():
         state = HookedMTA(shapes).state_dict()
     file.parent.mkdir(exist_ok=True)
     kernels = {name: state[name] + 0.1 for name in kernel_entries(shapes)}
-    write_adapter(file, shapes, kernels, AdapterAbout(AdapterBase(name, digest), MTA))
+    write_adapter(file, shapes, kernels, AdapterAbout(AdapterBase(name, digest), MTA, **about))
 
 
 def test_kernels_are_inserted_and_the_adapter_opened(folder):
@@ -112,6 +113,33 @@ def test_an_adapter_runs_on_the_base_that_is_found(folder):
     assert charts(kernels)
 
 
+def test_a_page_as_it_opens_shows_the_example_of_the_models_task_and_a_visitors_text_stays(folder):
+    write(folder / "mine" / ADAPTER, sha256(folder / "tiny-plain"), recipe={"task": "pairs"})
+
+    def text(app):
+        fine(app)
+        return part_of(app, Box).text
+
+    def choose(app, name):
+        return borrowed(app.selectbox, "checkpoint").set_value(name).run()
+
+    usual, pairs = (named(name) for name in ("Four needles, short", "A name and a city, nine pairs"))
+    app = open_at("tiny-plain", "app.py", None)
+    assert text(app) == usual and text(choose(app, "mine")) == pairs
+    assert text(choose(app, "tiny-plain")) == usual
+    reloaded = app_at("app.py", **view_of(app)).run()  # its address names the example
+    assert text(reloaded) == usual and text(choose(reloaded, "mine")) == pairs
+    asked = app_at("app.py", ck="mine", ex="Four needles, short").run()
+    assert text(asked) == usual and text(choose(asked, "tiny-plain")) == usual
+    own = open_at("tiny-plain", "app.py", "Hello")
+    assert text(choose(own, "mine")) == "Hello"
+
+
+def named(name):
+    """An example's text."""
+    return next(example.text for example in examples() if example.name == name)
+
+
 def test_an_adapter_without_its_base_shows_its_kernels_and_asks_for_it(folder, tmp_path):
     elsewhere = write_models(tmp_path / "elsewhere") / "tiny-plain"
     for part in (folder / "tiny-plain").iterdir():
@@ -121,6 +149,8 @@ def test_an_adapter_without_its_base_shows_its_kernels_and_asks_for_it(folder, t
     app = open_at("mine.safetensors")
     fine(app)
     assert charts(app) and "an adapter of tiny-plain (weights with sha256" in said(app)
+    assert not {"card.attention", "card.test"} & {button.key for button in app.button}
+    assert "to run prompts, say at the left" in said(app) and "Press Run" not in said(app)
     (field,) = [box for box in app.text_input if box.label == "Base"]
     field.set_value(str(folder / "tiny-mta")).run()
     fine(app)
@@ -130,4 +160,4 @@ def test_an_adapter_without_its_base_shows_its_kernels_and_asks_for_it(folder, t
     fine(app)
     assert not [box for box in app.text_input if box.label == "Base"]
     assert session_of(app).selection.checkpoint == "mine.safetensors" and charts(app)
-    assert [button for button in app.button if button.key == "run"]
+    assert {"run", "card.attention", "card.test"} <= {button.key for button in app.button}

@@ -60,10 +60,11 @@ def draw_card(page: Page, kernel: KernelId) -> None:
         st.info(plain(f"This model has no kernel {name}. Choose another one above."))
         return
     heading = st.container()
-    with st.container(horizontal=True):
-        look: dict[str, Any] = {"icon": ":material/grid_on:", "key": "card.attention", "type": "primary"}
-        st.button("Open in the workspace", on_click=_open_in_workspace, args=(kernel,), **look)
-        draw_test_button(kernel, "card.test")
+    if not page.model.kernels_only:
+        with st.container(horizontal=True):
+            look: dict[str, Any] = {"icon": ":material/grid_on:", "key": "card.attention", "type": "primary"}
+            st.button("Open in the workspace", on_click=_open_in_workspace, args=(kernel,), **look)
+            draw_test_button(kernel, "card.test")
     st.markdown("**On your prompt**")
     if kernel.where in KEY_QUERY:
         place: KernelPlace = "pre" if kernel.where == "pre" else "post"

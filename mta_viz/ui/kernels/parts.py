@@ -260,7 +260,7 @@ def effects_command(page: Page, command: str = "effects") -> str:
 def draw_prompt(page: Page, kernel: KernelId) -> None:
     """What is measured already or quick; the rest after its button."""
     if page.trace is None:
-        caption("Press Run to measure it on a prompt.")
+        caption(page.empty)
         return
     span = asked_span(spans_of(page))
     key, asked = ("kernel effect", page.key, kernel, span), state.part(Wanted)

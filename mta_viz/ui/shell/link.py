@@ -80,11 +80,12 @@ def _span(row: object, n_tokens: int) -> Span:
 
 @dataclass(frozen=True)
 class Example:
-    """A prompt named by what it shows; `tokenizers` are the kinds it is meant for."""
+    """A prompt named by what it shows; `tokenizers` are the kinds it is meant for, `task` one it is of."""
 
     name: str
     text: str
     tokenizers: tuple[str, ...]
+    task: str | None = None
 
 
 @cache
@@ -93,7 +94,7 @@ def examples() -> tuple[Example, ...]:
     listed = []
     for entry in json.loads((ASSETS / "examples.json").read_text(encoding="utf-8")):
         text = " ".join([entry["text"]] * entry.get("repeat", 1))
-        listed.append(Example(entry["name"], text, tuple(entry["tokenizers"])))
+        listed.append(Example(entry["name"], text, tuple(entry["tokenizers"]), entry.get("task")))
     return tuple(listed)
 
 
@@ -109,14 +110,13 @@ def fitting(tokenizer: Tokenizer) -> tuple[Example, ...]:
     return tuple(offered)
 
 
-def prompt_for(tokenizer: Tokenizer, current: str | None, n_ctx: int) -> str:
-    """`current`, unless it is an example for other tokenizers; else the first example within `n_ctx`."""
-    offered = [example.text for example in fitting(tokenizer)]
-    foreign = {example.text for example in examples()} - set(offered)
-    if current is not None and current not in foreign:
-        return current
-    short = [text for text in offered if len(tokenizer.encode(text)) <= n_ctx]
-    return next(iter([*short, *offered]), "")
+@lru_cache(maxsize=8)
+def usual_example(tokenizer: Tokenizer, n_ctx: int, task: str | None) -> str:
+    """The first example of the model's task, else the first, of those within `n_ctx`, else of all."""
+    offered = fitting(tokenizer)
+    short = [example for example in offered if len(tokenizer.encode(example.text)) <= n_ctx]
+    of_task = [example for example in short if task is not None and example.task == task]
+    return next((example.text for example in (*of_task, *short, *offered)), "")
 
 
 def parameters(prompt: Prompt | None) -> dict[str, str]:
@@ -219,11 +219,13 @@ def in_template(tokenizer: Tokenizer, place: Path, message: str) -> tuple[str, C
 class Box:
     """What the prompt's box holds (`text` is None before the first example), and what was asked to be run.
 
-    `last`: by a model's path, the last prompt it was asked to run that it can take. `chat`: the last
-    message that was to be put into a chat template.
+    `usual`: the example that stood there unasked, which another model's takes the place of. `last`: by a
+    model's path, the last prompt it was asked to run that it can take. `chat`: the last message that was to
+    be put into a chat template.
     """
 
     text: str | None = None
+    usual: str | None = None
     ids: str = ""
     kind: Literal["text", "ids"] = "text"
     run: Prompt | None = None
@@ -238,6 +240,17 @@ class Box:
         else:
             self.ids = ", ".join(map(str, prompt))
         self.run = prompt
+
+    def fill(self, tokenizer: Tokenizer, n_ctx: int, task: str | None) -> None:
+        """The model's usual example, but where the visitor gave a text that is none for other tokenizers."""
+        usual = usual_example(tokenizer, n_ctx, task)
+        foreign = {example.text for example in examples()} - {each.text for each in fitting(tokenizer)}
+        if self.text in {None, self.usual, *foreign}:
+            if self.text != usual:
+                self.ask(usual)
+            self.usual = usual
+        elif self.usual is None and self.text == usual:  # a link's that was of a page as it opens
+            self.usual = usual
 
 
 def restore() -> None:

@@ -24,7 +24,7 @@ from mta_viz.tokenizers.chat import KIND
 from mta_viz.tokenizers.loading import keep_given
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
-from mta_viz.ui.shell.link import Box, Prompt, fitting, in_template, prompt_for
+from mta_viz.ui.shell.link import Box, Prompt, fitting, in_template
 from mta_viz.ui.shell.machine import draw_jobs, draw_models
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
@@ -244,9 +244,7 @@ def _draw_run(request: Request) -> None:
 
 def _draw_text(request: Request, model: ModelKey, tokenizer: Tokenizer) -> None:
     box, nothing = state.part(Box), "Type something, or choose an example."
-    text = prompt_for(tokenizer, box.text, request.summary.config.n_ctx)
-    if box.text != text:  # first visit, or a model for which the example means nothing
-        box.ask(text)
+    box.fill(tokenizer, request.summary.config.n_ctx, request.summary.task)
     text = _draw_box("text", "prompt", "Prompt", nothing)
     look: dict[str, Any] = {"key": LIST, "on_change": "rerun", "width": "stretch"}
     with st.popover("Examples", icon=":material/lightbulb:", **look):

@@ -104,12 +104,12 @@ def test_the_result_of_few_steps_says_that_they_teach_little() -> None:
     assert "Trained for 99 steps" in result_words(replace(DONE, step=99)) and "few" not in result_words(DONE)
 
 
-def test_a_running_training_is_shown_first_then_the_newest_of_the_base() -> None:
+def test_a_running_training_is_shown_first_then_that_of_the_model_or_the_newest_of_the_base() -> None:
     newer, older, other = (training(False, Path(name)) for name in ("/newer", "/older", "/other"))
     other = replace(other, job=process.Job(replace(SETTINGS, base="/another"), 1))
     assert usual("/base", [other, newer, older]) == "/newer"
     assert usual("/base", [other, newer, replace(older, alive=True)]) == "/older"
-    assert usual("/base", [other]) == ""
+    assert usual("/base", [other]) == "" and usual("/older", [other, newer, older]) == "/older"
 
 
 @pytest.mark.parametrize(("n", "layers"), [(1, [0]), (4, [1, 2]), (6, [1, 2, 3]), (30, [*range(2, 30, 4)])])

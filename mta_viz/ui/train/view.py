@@ -278,11 +278,11 @@ def _choose(page: Page, trainings: dict[str, Training]) -> Training | None:
     return trainings.get(folder)
 
 
-def usual(base: str, newest_first: Sequence[Training]) -> str:
-    """The folder of one that runs, else of the newest of this base, else of none."""
+def usual(model: str, newest_first: Sequence[Training]) -> str:
+    """The folder of one that runs, else of the newest that made this model or began with it, else of none."""
     running = [each for each in newest_first if each.alive]
-    of_base = [each for each in newest_first if each.job.settings.base == base]
-    return next((str(each.folder) for each in [*running, *of_base]), NONE)
+    own = [each for each in newest_first if model in (str(each.folder), each.job.settings.base)]
+    return next((str(each.folder) for each in [*running, *own]), NONE)
 
 
 def _draw_new(page: Page, shown: bool) -> None:

@@ -5,11 +5,13 @@ import plotly.graph_objects as go
 import torch
 
 from mta_viz.analysis.attention.cells import Prediction
-from mta_viz.analysis.kernels.kernels import LayerKernelSet, Offsets
+from mta_viz.analysis.kernels.kernels import KernelId, LayerKernelSet, Offsets
+from mta_viz.analysis.kernels.recurrence import Match, Recurrence, Recurring, Training
 from mta_viz.plots import theme
 from mta_viz.plots.attention.tokens import next_tokens
 from mta_viz.plots.kernels.mosaic import kernel_grid, tap_limit
 from mta_viz.plots.kernels.paper import head_mixing
+from mta_viz.plots.kernels.training import recurring_grid
 
 BOTH, LEFT = Offsets((-1, 0), (-1, 0, 1)), Offsets((-1, 0), (-2, -1, 0))
 
@@ -128,3 +130,13 @@ def test_equal_tokens_are_two_bars() -> None:
     figure = next_tokens([Prediction(3, "<a>", 0.6), Prediction(4, "<a>", 0.00012)])
     assert figure.data[0].y == (0, 1) and figure.layout.yaxis.ticktext == ("&lt;a&gt;",) * 2
     assert figure.data[0].text == ("0.600", "1.2e-4")
+
+
+def test_the_longest_names_fit_beside_and_in_the_cells_of_other_trainings():
+    name = "negative diagonal at -2"
+    match = Match(KernelId(21, 2, "pre"), name, KernelId(21, 3, "pre"), name, 0.92)
+    drawn = recurring_grid(Recurring((Training("a", 1, False, Recurrence((match,), 1, 0.2, 0.001)),)))
+    (label,), (text,) = drawn.layout.yaxis.ticktext, drawn.data[0].text[0]
+    room = drawn.layout.width - drawn.layout.margin.l - drawn.layout.margin.r
+    assert drawn.layout.margin.l > 6.5 * len(label)  # pixels of a letter that is as wide as any
+    assert room > 6 * len(text.replace("<b>", "").replace("</b>", ""))

@@ -15,7 +15,7 @@ from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Parts
 
 FILLED = [[0.0, "#FFFFFF"], [1.0, "#9CC9E6"]]  # dark letters stand on both
-_ROW_PX, _COLUMN_PX, _LEFT, _TOP, _BOTTOM = 21, 136, 210, 100, 34
+_ROW_PX, _COLUMN_PX, _LEFT, _TOP, _BOTTOM = 21, 180, 240, 100, 46  # the longest names fit
 _STEP_PX = 900
 
 
@@ -47,7 +47,7 @@ def recurring_grid(recurring: Recurring, *, numbering: int = 0) -> go.Figure:
     }
     return parts.figure(
         "The named kernels in other trainings",
-        "other training: name of the kernel matched within layer and place, cosine",
+        "matched within layer and place:<br>name, cosine",
     )
 
 

@@ -71,7 +71,8 @@ class Work:
         self._gone_since: float | None = None
         self.error: Exception | None = None
         self._result: Any = None
-        self._expected, self._pace = None, Pace()
+        self._expected: float | None = None
+        self._pace = Pace()
         self._started, self._stopped, self._done = time.monotonic(), threading.Event(), threading.Event()
         _at_work.append(self)
         threading.Thread(target=self._run, args=(do,), daemon=True).start()

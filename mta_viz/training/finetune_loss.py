@@ -22,6 +22,7 @@ from mta_viz.analysis.labs.text import text_losses
 from mta_viz.model.attention import identities
 from mta_viz.model.ops import Resid
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import time_text
 from mta_viz.run.devices import set_threads
 from mta_viz.run.tracing import Progress, progress_within
 from mta_viz.tasks.facts import NeedleSample
@@ -183,10 +184,10 @@ def time_words(config: FinetuneConfig, seconds: float, device: str) -> str:
     steps, total = config.steps, config.steps * seconds
     if config.max_seconds is not None and config.max_seconds < total:
         steps, total = int(config.max_seconds / seconds), config.max_seconds
-        words = f"{_duration(total)} are about {steps:,} steps"
+        words = f"{time_text(total)} are about {steps:,} steps"
     else:
-        words = f"{steps:,} steps are about {_duration(total)}"
-    step = f"{seconds:.2g} s" if seconds < 10 else _duration(seconds)
+        words = f"{steps:,} steps are about {time_text(total)}"
+    step = f"{seconds:.2g} s" if seconds < 10 else time_text(seconds)
     words = f"about {step} a step on this machine: {words}"
     if device == "cuda":
         return words
@@ -197,13 +198,6 @@ def time_words(config: FinetuneConfig, seconds: float, device: str) -> str:
             ". So few steps teach little: some hundreds are usual, which a GPU (--device cuda) takes soon"
         )
     return words
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((5400, "hours"), (90, "minutes")):
-        if seconds >= size:
-            return f"{seconds / (3600 if unit == 'hours' else 60):.3g} {unit}"
-    return f"{seconds:.0f} seconds"
 
 
 def base_words(measured: Measured) -> str:

@@ -31,6 +31,7 @@ from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.config import ModelConfig
 from mta_viz.errors import refuse_all
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import time_text
 from mta_viz.run import tracing
 from mta_viz.run.devices import checked_device
 from mta_viz.training import trainer as training
@@ -350,6 +351,5 @@ def write_progress(
 
 def print_progress(progress: TrainingProgress) -> None:
     """Steps, loss and time left, on stderr."""
-    minutes, seconds = divmod(round(progress.seconds_left), 60)
     done = f"step {progress.steps_done} of {progress.steps}  loss {progress.loss:.4f}"
-    print(f"{done}  {minutes}:{seconds:02d} left", file=sys.stderr, flush=True)
+    print(f"{done}  {time_text(progress.seconds_left)} left", file=sys.stderr, flush=True)

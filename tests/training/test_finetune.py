@@ -517,12 +517,12 @@ def test_a_base_with_kernels_an_empty_corpus_and_no_tokenizer_are_refused(base: 
 
 def test_a_long_run_on_a_cpu_says_so_before_it_starts(base: Path) -> None:
     hour = config_of(base, steps=3600)
-    assert "3,600 steps are about 60 minutes. That is long: a GPU" in time_words(hour, 1.0, "cpu")
+    assert "3,600 steps are about 60 min. That is long: a GPU" in time_words(hour, 1.0, "cpu")
     assert "a GPU" not in time_words(hour, 1.0, "cuda")
-    assert time_words(config_of(base, steps=200), 0.9, "cpu").endswith("200 steps are about 3 minutes")
+    assert time_words(config_of(base, steps=200), 0.9, "cpu").endswith("200 steps are about 3 min")
     by_clock = config_of(base, steps=100_000, max_seconds=600.0)
-    assert "10 minutes are about 666 steps" in time_words(by_clock, 0.9, "cpu")
-    assert "10 minutes are about 20 steps. So few" in time_words(by_clock, 30.0, "cpu")
+    assert "10 min are about 666 steps" in time_words(by_clock, 0.9, "cpu")
+    assert "10 min are about 20 steps. So few" in time_words(by_clock, 30.0, "cpu")
 
 
 def test_held_out_samples_are_those_of_the_seed(base: Path) -> None:

@@ -245,11 +245,10 @@ class Box:
         """The model's usual example, but where the visitor gave a text that is none for other tokenizers."""
         usual = usual_example(tokenizer, n_ctx, task)
         foreign = {example.text for example in examples()} - {each.text for each in fitting(tokenizer)}
-        if self.text in {None, self.usual, *foreign}:
-            if self.text != usual:
-                self.ask(usual)
-            self.usual = usual
-        elif self.usual is None and self.text == usual:  # a link's that was of a page as it opens
+        given = self.text not in {None, self.usual, *foreign}
+        if not given and self.text != usual:
+            self.ask(usual)
+        if not given or (self.usual is None and self.text == usual):  # a link to a page as it opens
             self.usual = usual
 
 

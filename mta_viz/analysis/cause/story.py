@@ -133,9 +133,7 @@ class Story(Printed):
         kernel = f"{name}'s kernel {WHERE[self.kernel.where]} ({shape})"
         given = f"the head gives {asked} {before} before it, {after} after"
         moved = f"without it the answer's log-odds {_moved(self.log_odds_change)}{self._rank_words}"
-        if self.stands_out:
-            return f"{kernel}: {given}; {moved}."
-        return f"Nothing stands out here. Strongest is {kernel}: {given}; {moved}."
+        return f"{kernel}{'' if self.stands_out else ' does not stand out'}: {given}; {moved}."
 
     @property
     def _rank_words(self) -> str:

@@ -17,6 +17,7 @@ from mta_viz.analysis.cause.effects import Absent, Effect, Effects, edits_differ
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
 from mta_viz.analysis.cause.shapley_file import TaskShapley, find_shapley
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId
+from mta_viz.analysis.labs.cards import trained_for
 from mta_viz.config import Where
 from mta_viz.figures.attention.kernels import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
@@ -250,7 +251,8 @@ def _setting(effects: Effects) -> str:
 
 def effects_command(page: Page, command: str = "effects") -> str:
     """What to type to measure this checkpoint, its effects or by another command."""
-    task = "blocks" if page.model.config.vocab_size == VOCAB_SIZE else "needle"
+    readable = "blocks" if page.model.config.vocab_size == VOCAB_SIZE else "needle"
+    task = "pairs" if trained_for(page.model.path) == "pairs" else readable
     path = shlex.quote(str(page.model.path)) if page.model.path else "PATH"
     if page.model_key is not None and page.model_key.path in state.part(Bases):
         path += f" --base {shlex.quote(state.part(Bases)[page.model_key.path])}"

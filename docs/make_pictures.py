@@ -122,7 +122,7 @@ def change(visitor: Visitor) -> None:
 
 def pdf(visitor: Visitor) -> None:
     """*Map*, *PDF*, *Save PDF*."""
-    visitor.click(visitor.page.get_by_role("button", name="Map"))
+    visitor.click(visitor.page.get_by_role("button", name="Map", exact=True))
     visitor.click(visitor.radio("PDF"))
     with visitor.page.expect_download() as saved:
         visitor.click(visitor.page.get_by_role("button", name="Save PDF"))

@@ -125,3 +125,22 @@ def test_the_end_of_work_does_not_draw_the_page_under_a_window_that_is_there():
     app = AppTest.from_function(_page_with_a_window, kwargs={"cut_short": 3}).run()
     app.button(key="open").click().run()
     assert app.run().text[0].value == "in the window" and app.session_state["times"] == 3
+
+
+def test_a_press_measures_what_is_chosen_by_then():
+    """The choice and the press reach the server together, as on a slow machine."""
+
+    def page() -> None:
+        import streamlit as st
+
+        from mta_viz.ui.shell.measuring import Measurement, measured
+
+        chosen = st.checkbox("with the task")
+        st.text(
+            f"{measured(Measurement('chosen', chosen, 'Measure', lambda work, keep: f'measured {chosen}'))}"
+        )
+
+    app = AppTest.from_function(page, default_timeout=20).run()
+    app.checkbox[0].check()
+    app.button[0].click().run()
+    assert _result(app) == "measured True"

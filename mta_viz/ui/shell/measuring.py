@@ -49,6 +49,10 @@ class Kept:
     whole: bool = False
 
 
+class Pressed(set[str]):
+    """Names of measurements whose button was pressed: begun where they are drawn, as chosen by then."""
+
+
 class Results(dict[str, dict[Hashable, Kept]]):
     """This session's results by name and key; work writes into it."""
 
@@ -102,7 +106,10 @@ def _draw_controls(measurement: Measurement) -> Work | None:
     Gives the work where it ran when this began: of one that ends meanwhile the page is then drawn anew.
     """
     name, results = measurement.name, state.part(Results)
-    if measurement.by_itself and not results.of(measurement) and not work.current(name, measurement.key):
+    known = results.of(measurement) or work.current(name, measurement.key)
+    pressed = state.part(Pressed)
+    if name in pressed or (measurement.by_itself and not known):
+        pressed.discard(name)
         _start(measurement)
     last, running = work.current(name, measurement.key), work.running(name, measurement.key)
     kept = results.of(measurement)
@@ -112,8 +119,8 @@ def _draw_controls(measurement: Measurement) -> Work | None:
         if running is not None:
             work.draw_stop(name, running)
         else:
-            start = partial(_start, measurement)
-            st.button(measurement.label, key=f"start.{name}", type="primary", on_click=start)
+            press = partial(pressed.add, name)
+            st.button(measurement.label, key=f"start.{name}", type="primary", on_click=press)
         words = measurement.words
         if last is not None and last.stopped:
             words = f"Stopped. {'This is what it had so far.' if kept else 'Nothing was kept of it.'}"

@@ -122,6 +122,7 @@ def test_a_box_on_the_overview_chooses_the_exact_part(visit):
     wait_for_map(page, "L1 H0")
     run_prompt(page, "abcdefgh" * 130)
     page.wait_for_function(f"document.querySelector('{MAP}')?.mtaView && ({WINDOW})()[1] === 1041")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)  # its end draws the page anew
     settle(page)
     before = page.evaluate(WINDOW)
     page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 120, 600))

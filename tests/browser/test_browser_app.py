@@ -125,14 +125,11 @@ def test_a_box_on_the_overview_chooses_the_exact_part(visit):
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)  # its end draws the page anew
     settle(page)
     before = page.evaluate(WINDOW)
-    for _ in range(3):  # a page that is drawn anew just then takes a drag away, as any other
-        page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 120, 600))
-        page.mouse.down()
-        page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 270, 750), steps=8)
-        page.mouse.up()
-        page.wait_for_timeout(5000)
-        if page.evaluate(WINDOW)[0] != before[0]:
-            break
+    page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 120, 600))
+    page.mouse.down()
+    page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 270, 750), steps=8)
+    page.mouse.up()
+    page.wait_for_function(f"before => ({WINDOW})()[0] !== before", arg=before[0])
     assert page.evaluate(WINDOW) == pytest.approx([600, 750, 120, 270], abs=9)
 
 

@@ -10,23 +10,22 @@ WINDOW = f"""() => {{
     const [top, bottom, left, right] = store.state.box;
     return [first + top, first + bottom, before + left, before + right];
 }}"""  # first query shown and the one after the last, then the keys
+RESTS = """() => {
+    const story = document.querySelector('.st-key-stop-story') && !document.querySelector('[role=dialog]');
+    const loads = document.querySelector('[data-testid="stSkeleton"]');
+    const runs = document.querySelector('[data-testid="stApp"]')?.dataset.testScriptState !== 'notRunning';
+    window.mtaRests = story || loads || runs ? null : window.mtaRests ?? performance.now();
+    return window.mtaRests !== null && performance.now() - window.mtaRests > 500;
+}"""
 
 
 def settle(page):
-    """Until the script has run, nothing is being loaded, and no story is on its way but behind a window."""
-    _rest(page)
-    page.wait_for_function(
-        "() => !document.querySelector('.st-key-stop-story') || document.querySelector('[role=dialog]')"
-    )
-    _rest(page)
-    page.wait_for_timeout(300)
+    """Until nothing runs or is being loaded, and no story is on its way but behind a window.
 
-
-def _rest(page):
-    page.wait_for_function(
-        """() => document.querySelector('[data-testid="stApp"]')?.dataset.testScriptState === 'notRunning'
-             && !document.querySelector('[data-testid="stSkeleton"]')"""
-    )
+    For a while, since a run that is cut short is followed by another one a moment later.
+    """
+    page.evaluate("() => { window.mtaRests = null; }")
+    page.wait_for_function(RESTS)
 
 
 def wait_for_map(page, words):

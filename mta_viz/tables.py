@@ -7,6 +7,7 @@ page shows; a cell without a value is None.
 import csv
 import io
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -80,11 +81,12 @@ ROWS = 10  # of a table; how many more there are is said
 CHARACTERS = 60  # of a prompt
 
 
-class Printed:
+class Printed(ABC):
     """A result with a `__repr__` and a `_repr_html_`: subclasses give `_title` and, with rows, `_table`."""
 
+    @abstractmethod
     def _title(self) -> str:
-        raise NotImplementedError(type(self).__name__)
+        """."""
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Names of columns, and rows; without rows there is no table."""

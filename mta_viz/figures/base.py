@@ -6,6 +6,7 @@ notebook, `figure --from` and the export window all draw it through `drawn`; whe
 name and its parameters. Knows neither pages nor files.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property, partial
@@ -55,6 +56,10 @@ class Source:
         """What `make` says of the run and these, made once."""
         return self.remember(partial(make, self.trace, *of), make.__name__, *of)
 
+    def keeper(self, figure: "NamedFigure[Any]") -> Callable[..., Any]:
+        """How a figure's result is kept."""
+        return self.remember_with_run if figure.holds_run else self.remember
+
     @property
     def other(self) -> "Source":
         """What stands beside it. Raises MtaVizError where nothing does."""
@@ -75,7 +80,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class NamedFigure(Generic[R]):
+class NamedFigure(ABC, Generic[R]):
     """The base of every figure: subclasses add parameters as fields and say what is drawn.
 
     A figure without a picture is a table: `draw` gives None. `words` are a caption that is always the same.
@@ -85,9 +90,9 @@ class NamedFigure(Generic[R]):
     words: ClassVar[str] = ""
     holds_run: ClassVar[bool] = False  # whether its result holds a run, and with it a model
 
+    @abstractmethod
     def result(self, source: Source) -> R:
         """What is shown, as a frozen result. Raises MtaVizError for parameters the run cannot serve."""
-        raise NotImplementedError(type(self).__name__)
 
     def draw(self, source: Source, result: R) -> "go.Figure | None":
         """The picture; None for a table."""
@@ -140,12 +145,12 @@ class Measured(NamedFigure[R]):
         """What the result is kept by."""
         return (self.result_of or self.name, *(getattr(self, name) for name in self.hangs_on))
 
+    @abstractmethod
     def measure(self, source: Source) -> R:
         """The result; reports to `source.progress`."""
-        raise NotImplementedError(type(self).__name__)
 
     def result(self, source: Source) -> R:
-        remember = source.remember_weights if self.of_weights else source.remember
+        remember = source.remember_weights if self.of_weights else source.keeper(self)
         return remember(lambda: self.measure(source), *self.key)
 
 
@@ -168,7 +173,7 @@ class Drawn:
         """What is shown."""
         if self.given is not None:
             return self.given
-        remember = self.source.remember_with_run if self.spec.holds_run else self.source.remember
+        remember = self.source.keeper(self.spec)
         return remember(lambda: self.spec.result(self.source), "result", self.spec.name, self.spec)
 
     @cached_property

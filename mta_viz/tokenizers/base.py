@@ -14,6 +14,7 @@ holds its last byte: only there can the model know which character it is. Charac
 import json
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class Tokenizer(Protocol):
         """Its own: what is made for a tokenizer is kept for it."""
 
 
-class LabelledOnce:
+class LabelledOnce(ABC):
     """`pieces` of a tokenizer whose labels cost something: each different id is labelled once."""
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
@@ -79,8 +80,9 @@ class LabelledOnce:
         labels = {token_id: self._label(token_id) for token_id in set(ids)}
         return tuple(labels[token_id] for token_id in ids)
 
+    @abstractmethod
     def _label(self, token_id: int) -> str:
-        raise NotImplementedError
+        """."""
 
 
 _WHITESPACE = {" ": "␣", "\n": "⏎", "\t": "⇥"}

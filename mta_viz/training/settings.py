@@ -4,6 +4,7 @@ Imports no torch, so that the command line reads and refuses settings quickly.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
@@ -90,7 +91,7 @@ class TrainerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSettings(TrainerSettings):
+class RunSettings(TrainerSettings, ABC):
     """A run of any recipe: the trainer's settings, the seed of data and weights, and how it is evaluated."""
 
     least: ClassVar[dict[str, int]] = TrainerSettings.least | {"evaluation_samples": 1}
@@ -114,9 +115,9 @@ class RunSettings(TrainerSettings):
         ]
         return super().problems() + problems
 
+    @abstractmethod
     def command(self, device: str) -> str:
         """The command that repeats the run."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +154,9 @@ class RecipeSettings(RunSettings):
         """Whether it is a DIFF Transformer, which has half as many heads, twice as wide."""
         return self.variant == "differential"
 
+    @abstractmethod
     def model_config(self) -> ModelConfig:
         """The model these settings describe. Raises `ConfigError` where there is none."""
-        raise NotImplementedError
 
     def model_of(self, vocab_size: int, n_ctx: int, mta: MTAOptions) -> ModelConfig:
         """A tied model of this shape, with as wide an MLP as Lingua's default."""

@@ -1,5 +1,6 @@
 """All heads of a model on one prompt as figures: a score as a map, scores as points, every map in small."""
 
+from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -40,9 +41,9 @@ class OfScores(NamedFigure[HeadScores]):
     selected: Head | None = None
 
     @property
+    @abstractmethod
     def keys(self) -> tuple[str, ...]:
         """Of the scores that are drawn."""
-        raise NotImplementedError(type(self).__name__)
 
     def result(self, source: Source) -> HeadScores:
         """Raises PromptError for a query or span the prompt does not have, and a score not measured here."""

@@ -4,6 +4,7 @@ What adds to an answer is `attribution`'s; the edited run's maps are `beside`'s.
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -62,9 +63,9 @@ class OfSweep(Measured[Rows]):
     answer: str | None = None
     selected: Head | None = None
 
+    @abstractmethod
     def tried(self, config: ModelConfig) -> Plan:
         """Each intervention of the sweep."""
-        raise NotImplementedError
 
     def measure(self, source: Source) -> Rows:
         """Each alone. Raises MtaVizError where the model has nothing to change."""

@@ -5,7 +5,7 @@ a page hands in what it measured already. Figures of direct effects have the old
 stand in files.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -22,7 +22,7 @@ from mta_viz.analysis.cause.direct_effect import DirectEffect, DirectEffects, di
 from mta_viz.analysis.cause.removed_cells import WHOLE, RemovedCells, whole_effects
 from mta_viz.config import Head
 from mta_viz.errors import MtaVizError
-from mta_viz.figures.base import Measured, Source, named
+from mta_viz.figures.base import Measured, NamedFigure, Source, named
 from mta_viz.figures.beside import MapOnScale, ScaledMap, check_head
 from mta_viz.model.stages import Stage, linear_from
 from mta_viz.plots import cause as plots
@@ -43,7 +43,7 @@ def meter_of(source: Source, answer: str | None) -> AnswerMeter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfAnswer(Measured[R]):
+class OfAnswer(NamedFigure[R]):
     """A figure of what adds to an answer.
 
     `answer`: None is the number or block asked for, else the likeliest token; it stands after the token
@@ -59,7 +59,7 @@ class OfAnswer(Measured[R]):
 
 
 @named("attribution", kw_only=True)
-class TokenValues(OfAnswer[AttributedPrompt]):
+class TokenValues(OfAnswer[AttributedPrompt], Measured[AttributedPrompt]):
     """What each token brings to the answer's log-probability, as bars or as the prompt's text in colours.
 
     By integrated gradients from a `baseline` ("zero", "mean", "bos" or a token's id), or by ablation: the
@@ -131,7 +131,11 @@ class OfMaps(OfAnswer[R]):
 
     stage: str
     max_seconds: float = SECONDS
-    result_of, hangs_on = "attributed heads", ("answer", "position", "stage", "max_seconds")
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """What the heads are kept by."""
+        return "attributed heads", self.answer, self.position, self.stage, self.max_seconds
 
     def heads(
         self,
@@ -147,7 +151,7 @@ class OfMaps(OfAnswer[R]):
 
 
 @named("attributed-heads", kw_only=True)
-class HeadSizes(OfMaps[AttributedHeads]):
+class HeadSizes(OfMaps[AttributedHeads], Measured[AttributedHeads]):
     """What every head's map brings to an answer: by the sizes of its cells' gradients, or by its ablation.
 
     `selected` (layer, head) is framed.
@@ -157,9 +161,9 @@ class HeadSizes(OfMaps[AttributedHeads]):
     selected: Head | None = None
     holds_run = True
 
-    def result(self, source: Source) -> AttributedHeads:
+    def measure(self, source: Source) -> AttributedHeads:
         """Raises PromptError for a stage no layer has."""
-        return source.remember_with_run(lambda: self.heads(source), *self.key)
+        return self.heads(source)
 
     def draw(self, source: Source, result: AttributedHeads) -> Figure:
         config = source.model.config
@@ -265,7 +269,7 @@ class SourceHeads(OfAnswer[DirectEffects]):
 
 
 @named("removed-cells", kw_only=True)
-class CellsRemoved(OfAnswer[RemovedCells]):
+class CellsRemoved(OfAnswer[RemovedCells], Measured[RemovedCells]):
     """The softmax cells of largest direct effect, of a `layer` or (None) of all, each removed; a table."""
 
     token: int | None = None

@@ -1,6 +1,7 @@
 """What the labs measure over many samples: sweeps of needles, conjunctions, answers, losses of texts."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,9 +177,9 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
     of: Literal["model", "twin"] = "model"
     marked: tuple[int, int] | None = None
 
+    @abstractmethod
     def samples_of(self, model: HookedMTA) -> tuple[four_prompts.FourPrompts, ...]:
         """The four prompts of every sample. Raises PromptError and ConfigError for what cannot be one."""
-        raise NotImplementedError(type(self).__name__)
 
     def result(self, source: Source) -> dict[str, Conjunction]:
         return testing.tested(self.models(source), self.samples_of(source.model), progress=source.progress)

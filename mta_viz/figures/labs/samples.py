@@ -1,5 +1,6 @@
 """One sample of a lab: every head's score of what is asked for, and one head's maps where it is asked for."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -48,9 +49,9 @@ class LabSample:
 class OfSample(NamedFigure[R]):
     """A figure of one sample of a lab, which its parameters make."""
 
+    @abstractmethod
     def sample(self, model: HookedMTA) -> LabSample:
         """Raises PromptError and TokenizerError for a sample that this model's tokenizer cannot write."""
-        raise NotImplementedError(type(self).__name__)
 
     @property
     def sample_key(self) -> Hashable:
@@ -68,14 +69,14 @@ class OfSample(NamedFigure[R]):
         return source.remember_with_run(make, "lab run", self.sample_key)
 
 
-class OfTask:
+class OfTask(ABC):
     """A sample of a task that hides facts or comes from a file: number `seed` of what `task` gives."""
 
     seed: int
 
+    @abstractmethod
     def task(self, model: HookedMTA) -> Task:
         """What the sample is of."""
-        raise NotImplementedError(type(self).__name__)
 
     def n_tokens(self, model: HookedMTA) -> int:
         """How long its prompt is, as the task says where it does."""
@@ -93,9 +94,9 @@ class OfTask:
         return LabSample(sample.tokens, sample_parts(sample), needle_region(sample))
 
     @property
+    @abstractmethod
     def of_sweep(self) -> dict[str, Any]:
         """What a sweep of the same task has for its wording."""
-        raise NotImplementedError(type(self).__name__)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from mta_viz.analysis.attention.heads import SCORES
 from mta_viz.analysis.cause import sweeps
 from mta_viz.analysis.compare.pairs import CLOSE
 from mta_viz.analysis.kernels import measures, naming
-from mta_viz.analysis.kernels.definitions import parse
 from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY
 from mta_viz.analysis.kernels.measures import MEASURES
 from mta_viz.analysis.kernels.mixing import CONTRAST_QUANTILE
 from mta_viz.analysis.kernels.probes import QUANTILE
+from mta_viz.analysis.kernels.query import parse
 from mta_viz.cli import build_parser, main
 from mta_viz.model.plans import KINDS, plan_from_data
 from mta_viz.model.stages import Stage

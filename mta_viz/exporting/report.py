@@ -37,7 +37,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import printable
 from mta_viz.run.files import weights_digest
 from mta_viz.run.named_tasks import series_of, task_name
-from mta_viz.run.tracing import Progress, Prompt, capture, check_runs, load, tokenize
+from mta_viz.run.tracing import Progress, Prompt, capture, check_runs, ignore, load, tokenize
 from mta_viz.tokenizers.builtin import CharTokenizer
 from mta_viz.version import VERSION
 from mta_viz.writing import check_new, write
@@ -69,7 +69,7 @@ class Report:
         first = tell("methods", "made", made=self.made)
         return (first, *(words for section in self.sections for words in section.methods))
 
-    def html(self, progress: Progress = lambda share: None) -> bytes:
+    def html(self, progress: Progress = ignore) -> bytes:
         """The page. Where no browser draws pictures, it says so in their places."""
         from jinja2 import Environment, StrictUndefined
 
@@ -83,7 +83,7 @@ class Report:
         page = template.render(report=self, pictures=pictures, file=self._file("html"))
         return embed(page.encode(), "html", self._origin("html"))
 
-    def pdf(self, progress: Progress = lambda share: None, *, page: bytes | None = None) -> bytes:
+    def pdf(self, progress: Progress = ignore, *, page: bytes | None = None) -> bytes:
         """The same on A4, of the `page` that is there. Raises MtaVizError where no browser prints it."""
         program = find_browser("pdf")
         content = _printed(program, self.html(progress) if page is None else page)
@@ -95,7 +95,7 @@ class Report:
     def _origin(self, suffix: str) -> str:
         return many_text([shown.provenance for shown in self.figures], self._file(suffix))
 
-    def save(self, path: Path | str, *, force: bool = False, progress: Progress = lambda share: None) -> Path:
+    def save(self, path: Path | str, *, force: bool = False, progress: Progress = ignore) -> Path:
         """Write .html or .pdf. Raises MtaVizError for another suffix, and for a file that is there."""
         path = checked_path(Path(path))
         check_new(path, force)
@@ -142,8 +142,8 @@ def report(
     seed: int = 0,
     numbering: int = 0,
     kept: MutableMapping[Any, Any] | None = None,
-    begin: Callable[[str], None] = lambda words: None,
-    progress: Progress = lambda share: None,
+    begin: Callable[[str], None] = ignore,
+    progress: Progress = ignore,
 ) -> Report:
     """All that is known of a model, or of the checkpoint at a path; `.save` writes it, .html or .pdf.
 

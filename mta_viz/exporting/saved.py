@@ -31,7 +31,7 @@ from mta_viz.exporting.pictures import FORMATS, SIZES, Format, Sized, SizeName, 
 from mta_viz.exporting.provenance import KEY, Provenance, embed, many_text, provenance_of
 from mta_viz.figures.base import Drawn
 from mta_viz.printed import safe, size_text
-from mta_viz.run.tracing import Progress
+from mta_viz.run.tracing import Progress, ignore
 from mta_viz.version import VERSION
 from mta_viz.writing import check_new, write
 
@@ -166,7 +166,7 @@ def together(
     form: Form,
     format: Format = "pdf",
     choices: Choices | None = None,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> bytes:
     """One PDF, a page a figure, or a ZIP with each one's picture in `format`, numbers, caption and sidecar.
 

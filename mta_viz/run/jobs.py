@@ -17,7 +17,7 @@ import torch
 from mta_viz.errors import MtaVizError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import all_threads
-from mta_viz.run.tracing import Progress, progress_within
+from mta_viz.run.tracing import Progress, ignore, progress_within
 
 LOCAL = "ray"  # the cluster of this machine, started where there is none
 TRIES = 2  # more for an item whose worker was lost; one that ends every worker must end
@@ -97,7 +97,7 @@ def gathered(
     on: str | None = None,
     *,
     kept: MutableMapping[int, Any] | None = None,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> Iterator[list[Any]]:
     """The results so far, in the order of `items`, whenever there is one more.
 

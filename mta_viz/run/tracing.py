@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mta_viz.checkpoint.relatives import read_model
+from mta_viz.checkpoint.relatives import Progress, read_model
 from mta_viz.errors import MemoryFullError, MtaVizError, PromptError, TooLongError, is_out_of_memory
 from mta_viz.model.attention import Attention, QueryKeyValue, smaller_slabs
 from mta_viz.model.backends import Backend
@@ -46,7 +46,6 @@ from mta_viz.tokenizers.base import Tokens, tokens_from_ids, tokens_of
 from mta_viz.tokenizers.chat import chat_prompt
 
 T = TypeVar("T")
-Progress = Callable[[float], None]
 Prompt = str | Tokens | Iterable[SupportsIndex]
 CALIBRATION = 4e9  # multiply-adds of the run that measures this machine, about 0.2 s
 LONG_RUN = 1e12  # multiply-adds of a run whose time is looked at before it starts: at least about 5 s
@@ -55,6 +54,10 @@ KERNELS_ONLY = (
     "this file holds kernels only, so no prompt can be run with it; open the whole model for attention maps"
 )
 _seconds: WeakKeyDictionary[HookedMTA, dict[int, float]] = WeakKeyDictionary()
+
+
+def ignore(so_far: object) -> None:
+    """The progress nobody watches; what takes results on the way, or words, where nobody wants them."""
 
 
 def load(

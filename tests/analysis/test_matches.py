@@ -18,9 +18,9 @@ from mta_viz.analysis.attention.matches import (
     with_matches,
 )
 from mta_viz.analysis.attention.taps import match_gap, matching_cells
-from mta_viz.analysis.kernels.definitions import SHAPES
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId, kernel_offsets
 from mta_viz.analysis.kernels.naming import UNNAMED
+from mta_viz.analysis.kernels.query import SHAPES
 from mta_viz.analysis.kernels.table import kernel_of, kernel_table
 from mta_viz.analysis.labs.task_samples import task_prompts
 from mta_viz.config import ModelConfig, MTAOptions

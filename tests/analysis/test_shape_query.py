@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mta_viz.analysis.kernels.definitions import QueryError, parse, select_rows
+from mta_viz.analysis.kernels.query import QueryError, parse, select_rows
 from mta_viz.analysis.kernels.table import COLUMNS
 
 OPS = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq,

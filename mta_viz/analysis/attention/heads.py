@@ -18,7 +18,7 @@ from mta_viz.analysis.attention.spans import Span, check_span, selectivity, span
 from mta_viz.errors import PromptError, check_index
 from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage
-from mta_viz.run.tracing import Progress, Trace
+from mta_viz.run.tracing import Progress, Trace, ignore
 from mta_viz.tables import Printed, PrintedRows, Row, Table, number
 
 
@@ -140,7 +140,7 @@ def head_scores(
     query: int | None = None,
     *,
     needles: Sequence[Span] = (),
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> HeadScores:
     """Every score of every head; one query's row is that of `query`, the last one by default.
 
@@ -196,11 +196,7 @@ def ranking(scores: HeadScores, key: str) -> Ranking:
 
 
 def _layer(
-    trace: Trace,
-    layer: int,
-    spans: tuple[Span | None, tuple[Span, ...]],
-    query: int,
-    progress: Progress,
+    trace: Trace, layer: int, spans: tuple[Span | None, tuple[Span, ...]], query: int, progress: Progress
 ) -> tuple[dict[str, Tensor], PatternSums]:
     """One pass over a layer. `spans`: the one scores are about, and all its rivals with itself."""
     span, rivals = spans

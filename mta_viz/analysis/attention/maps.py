@@ -20,7 +20,7 @@ from mta_viz.errors import check_index
 from mta_viz.model.stages import Stage, is_distribution, layer_stages
 from mta_viz.model.turns import pause
 from mta_viz.run.devices import in_turns
-from mta_viz.run.tracing import Progress, Trace
+from mta_viz.run.tracing import Progress, Trace, ignore
 from mta_viz.tables import Row, Table
 from mta_viz.tokenizers.base import Tokens
 
@@ -164,12 +164,7 @@ def head_maps(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict
 
 
 def layer_maps(
-    trace: Trace,
-    layer: int,
-    max_cells: int = 512,
-    *,
-    heads: range | None = None,
-    progress: Progress = lambda share: None,
+    trace: Trace, layer: int, max_cells: int = 512, *, heads: range | None = None, progress: Progress = ignore
 ) -> tuple[dict[Stage, AttentionMap], ...]:
     """`head_maps` of several heads (None: all) in one pass; raise in `progress(share done)` to stop."""
     stages = layer_stages(trace.model.config.kernels(layer))

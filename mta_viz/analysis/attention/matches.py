@@ -23,7 +23,7 @@ from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId
 from mta_viz.analysis.kernels.naming import NOT_FINITE, UNNAMED
 from mta_viz.analysis.kernels.table import MEASURED_WHOLE, Row, kernel_of
 from mta_viz.run.trace import Trace
-from mta_viz.run.tracing import Progress
+from mta_viz.run.tracing import Progress, ignore
 from mta_viz.tasks.intervals import LEVEL, level_text, median_interval
 
 NO_MATCH = "not measured at matches: no token of the prompt comes again in it"
@@ -240,7 +240,7 @@ RowSums = Float[Tensor, "head query"]
 
 
 def measure_matches(
-    rows: Sequence[Row], traces: Iterable[Trace], n_traces: int = 1, progress: Progress = lambda share: None
+    rows: Sequence[Row], traces: Iterable[Trace], n_traces: int = 1, progress: Progress = ignore
 ) -> dict[KernelId, AtMatches]:
     """Every key-query kernel of `rows` (of `kernel_table`) that is finite, over the prompts of `traces`.
 

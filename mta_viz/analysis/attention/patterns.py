@@ -11,7 +11,7 @@ from mta_viz.analysis.attention.changes import EMPTY_ROW
 from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.analysis.attention.pooling import Pooler
 from mta_viz.model.stages import Stage, is_distribution
-from mta_viz.run.tracing import Progress, Trace, progress_within
+from mta_viz.run.tracing import Progress, Trace, ignore, progress_within
 from mta_viz.tables import Table
 
 TARGETS = ("previous", "duplicate", "induction", "sink", "self")
@@ -162,12 +162,12 @@ def layer_thumbnails(
     """
     n_tokens, kernels = n_tokens or len(trace.tokens), trace.model.config.kernels(layer)
     block = -(-n_tokens // cells)
-    values = _pooled(trace, layer, stage, block, n_tokens, lambda share: None)
+    values = _pooled(trace, layer, stage, block, n_tokens, ignore)
     return Thumbnails(stage, (layer,), (), block, is_distribution(stage, kernels), values[None])
 
 
 def all_thumbnails(
-    trace: Trace, stage: Stage, cells: int = CELLS, *, progress: Progress = lambda share: None
+    trace: Trace, stage: Stage, cells: int = CELLS, *, progress: Progress = ignore
 ) -> Thumbnails:
     """All heads of all layers that have the stage; one pass a layer.
 

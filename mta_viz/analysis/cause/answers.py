@@ -26,7 +26,7 @@ from mta_viz.model.plans import Plan
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import probability_text
 from mta_viz.run.scoring import after_layer, last_logits
-from mta_viz.run.tracing import Progress, Trace, capture, generate, load, operated
+from mta_viz.run.tracing import Progress, Trace, capture, generate, ignore, load, operated
 from mta_viz.tasks.facts import plain_ids
 from mta_viz.tokenizers.base import Tokenizer, Tokens, quoted
 
@@ -268,7 +268,7 @@ class Board:
         return log_odds(self.after) - log_odds(self.before)
 
 
-def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress = lambda share: None) -> Trace:
+def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress = ignore) -> Trace:
     """The same prompt through the edited model; layers below the first change are not run again.
 
     Raises ConfigError and PromptError as `operated` does; raise in `progress` to stop.

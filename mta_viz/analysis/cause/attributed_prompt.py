@@ -20,7 +20,7 @@ from mta_viz.errors import PromptError, check_index
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import Question
-from mta_viz.run.tracing import Progress, Trace, capture, progress_within, tokenize
+from mta_viz.run.tracing import Progress, Trace, capture, ignore, progress_within, tokenize
 from mta_viz.tables import Printed, Row, Table, number
 from mta_viz.tokenizers.base import Tokens
 
@@ -109,7 +109,7 @@ def attribute(
     layer: int | None = None,
     stage: Stage | None = None,
     max_seconds: float = SECONDS,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
     keep: Callable[[AttributedPrompt], None] | None = None,
     after: AttributedPrompt | None = None,
 ) -> AttributedPrompt:
@@ -144,11 +144,7 @@ def attribute(
 
 
 def _by_ablation(
-    asked: "PromptAndAnswer",
-    groups: Groups | None,
-    baseline: Any,
-    max_seconds: float,
-    progress: Progress,
+    asked: "PromptAndAnswer", groups: Groups | None, baseline: Any, max_seconds: float, progress: Progress
 ) -> AttributedPrompt:
     """Of `groups`; without, of every token where they are few, else of those the gradients single out."""
     model, n_tokens, searched = asked.trace.model, len(asked.trace.tokens), 0.0
@@ -322,7 +318,7 @@ def attribute_heads(
     position: int | None = None,
     layers: Sequence[int] | None = None,
     max_seconds: float = SECONDS,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
     keep: Callable[[AttributedHeads], None] | None = None,
 ) -> AttributedHeads:
     """What each head's map at `stage` brings to log p(answer) after `position`, layer by layer.

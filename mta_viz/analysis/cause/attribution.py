@@ -19,7 +19,7 @@ from mta_viz.errors import PromptError, check_index
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import Question, embedded, of_embeddings, of_ids, of_maps
-from mta_viz.run.tracing import Progress, Trace
+from mta_viz.run.tracing import Progress, Trace, ignore
 
 Baseline = Literal["zero", "mean", "bos"] | int
 ENOUGH = 0.01  # completeness error, share of the difference explained
@@ -71,7 +71,7 @@ def integrated_gradients(
     baseline: Baseline = "mean",
     max_error: float = ENOUGH,
     max_seconds: float = SECONDS,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
     keep: Callable[[Attribution], None] | None = None,
     after: Attribution | None = None,
 ) -> Attribution:
@@ -106,7 +106,7 @@ def ablate_tokens(
     groups: Sequence[Sequence[int]],
     *,
     baseline: int | None = None,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> Attribution:
     """How much log p(answer) falls when the tokens of a group are all replaced by one: a value a group.
 
@@ -142,7 +142,7 @@ def integrated_gradients_of_maps(
     *,
     max_error: float = ENOUGH,
     max_seconds: float = SECONDS,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> Attribution:
     """Integrated gradients of every head's map at one stage of a layer, from maps of zeros or even rows.
 

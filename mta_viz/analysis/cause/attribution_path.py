@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mta_viz.errors import PromptError
 from mta_viz.model.ops import rms_normalize
-from mta_viz.run.tracing import Progress
+from mta_viz.run.tracing import Progress, ignore
 
 Score = Callable[[Tensor], Tensor]
 STEPS = 3  # Gauss-Legendre points of a stretch: fewer bring more halving, more are wasted at each
@@ -88,7 +88,7 @@ def integrate(
     at_once: int = 1,
     max_error: float,
     max_seconds: float,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
     keep: Callable[[Integral], None] | None = None,
     summed: Callable[[Tensor], Tensor] | None = None,
     after: Integral | None = None,

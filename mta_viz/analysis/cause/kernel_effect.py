@@ -24,7 +24,7 @@ from mta_viz.model.editing import edited
 from mta_viz.model.plans import Edit
 from mta_viz.model.stages import Stage
 from mta_viz.run.scoring import attention_output, moved_inputs, with_added
-from mta_viz.run.tracing import Progress, Trace
+from mta_viz.run.tracing import Progress, Trace, ignore
 from mta_viz.tables import Table
 
 
@@ -189,7 +189,7 @@ class KernelPaths:
 
 
 def kernel_paths(
-    meter: AnswerMeter, kernel: KernelId, edit: Edit = "own-tap", *, progress: Progress = lambda share: None
+    meter: AnswerMeter, kernel: KernelId, edit: Edit = "own-tap", *, progress: Progress = ignore
 ) -> KernelPaths:
     """The edges from `kernel` to every later head, MLP and the logits.
 

@@ -18,7 +18,7 @@ from mta_viz.analysis.cause.answers import Answer
 from mta_viz.analysis.cause.direct_effect import Cell, DirectEffects
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import Rerun, without_cell
-from mta_viz.run.tracing import Progress
+from mta_viz.run.tracing import Progress, ignore
 from mta_viz.tables import Printed, Row, Table, number
 
 WHOLE = 8  # cells that are removed in turn unless asked for more
@@ -81,11 +81,7 @@ class RemovedCells(Printed):
 
 
 def whole_effects(
-    effects: DirectEffects,
-    *,
-    layer: int | None = None,
-    count: int = WHOLE,
-    progress: Progress = lambda share: None,
+    effects: DirectEffects, *, layer: int | None = None, count: int = WHOLE, progress: Progress = ignore
 ) -> RemovedCells:
     """The `count` cells of largest |direct effect| removed in turn, each by a run from its layer on.
 

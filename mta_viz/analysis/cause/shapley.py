@@ -26,7 +26,7 @@ from mta_viz.config import Where
 from mta_viz.model.plans import Edit
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import Spread, workers
-from mta_viz.run.tracing import Progress
+from mta_viz.run.tracing import Progress, ignore
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import LEVEL, median_interval
 
@@ -161,7 +161,7 @@ def shapley_values(
     *,
     seed: int = 0,
     most: int = MOST,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
     on: str | None = None,
 ) -> Shapley:
     """Sample orders until the largest standard error is 5 % of the whole effect, at most `most` pairs.

@@ -33,7 +33,7 @@ from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel, everything_t
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import OfModel, spread
 from mta_viz.run.scoring import Below, end_logits_from
-from mta_viz.run.tracing import Progress, Prompt, activations, capture
+from mta_viz.run.tracing import Progress, Prompt, activations, capture, ignore
 from mta_viz.tables import Printed, Row, Table, number
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
 
@@ -113,7 +113,7 @@ SWEEPS: dict[str, Callable[[ModelConfig], Plan]] = {
 }
 
 
-def sweep(meter: AnswerMeter, tried: Plan, progress: Progress = lambda share: None) -> tuple[SweepRow, ...]:
+def sweep(meter: AnswerMeter, tried: Plan, progress: Progress = ignore) -> tuple[SweepRow, ...]:
     """Each intervention of `tried` alone. Raise in `progress` to stop."""
     n_layers = meter.trace.model.config.n_layers
     sources = activations(meter.trace.model, tried, len(meter.trace.tokens))
@@ -133,11 +133,7 @@ def sweep_table(rows: Sequence[SweepRow]) -> Table:
 
 
 def greedy_set(
-    meter: AnswerMeter,
-    alone: Sequence[SweepRow],
-    *,
-    fall: float = FALL,
-    progress: Progress = lambda share: None,
+    meter: AnswerMeter, alone: Sequence[SweepRow], *, fall: float = FALL, progress: Progress = ignore
 ) -> GreedySet:
     """A set of `alone`'s kernels whose going to identity takes the answer down, found greedily.
 
@@ -256,7 +252,7 @@ def ablate(
     answer: str | None = None,
     sweeps: Sequence[str] = (),
     needed: bool = False,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> Ablation:
     """What `plan` does to the answer after `prompt`; `sweeps` names kernels, mixing and heads.
 
@@ -311,7 +307,7 @@ def measure_effects(
     *,
     heads: bool = False,
     keep: Callable[[Effects], None],
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
     on: str | None = None,
 ) -> Effects:
     """`table` with every effect it lacks, on `batches`; `keep(table so far)` after each.

@@ -23,7 +23,7 @@ from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import Plan, everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.tracing import Progress, Prompt, Trace, capture, progress_within
+from mta_viz.run.tracing import Progress, Prompt, Trace, capture, ignore, progress_within
 from mta_viz.tables import Printed, Row, Table, number
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
@@ -197,7 +197,7 @@ def compare(
     plan: Sequence[Intervention] = (),
     answer: str | None = None,
     pair_by: Rule | None = None,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> Comparison:
     """`model` on `prompt` (A) beside B: the `other` model, another prompt, or `model` under `plan`.
 
@@ -250,7 +250,7 @@ def pair_runs(
     *,
     spans: Spans | Literal["asked"] | None = "asked",
     pair_by: Rule | None = None,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> Paired:
     """Two runs; B may be A's prompt under a plan.
 
@@ -278,7 +278,7 @@ def compare_runs(
     paired: Paired | None = None,
     spans: Spans | Literal["asked"] | None = "asked",
     pair_by: Rule | None = None,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> Comparison:
     """Two runs that are `paired`, else that `pair_runs` pairs, which says what the rest is and raises."""
     steps = [progress_within(progress, start, 0.25) for start in (0.0, 0.25, 0.5)]

@@ -26,7 +26,7 @@ from mta_viz.config import KernelPlace, Where
 from mta_viz.errors import FileError, PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.tracing import Progress, Trace, progress_within
+from mta_viz.run.tracing import Progress, Trace, ignore, progress_within
 
 CLOSE = 0.9  # cosine of the embeddings above which one model is taken to come from the other
 ROWS = 4096  # of the embeddings, at a time
@@ -168,7 +168,7 @@ def no_pairs(n_layers: int, n_heads: int, n_tokens: int, kin: Kinship) -> HeadPa
 
 
 def pairs_by_similarity(
-    a: Trace, b: Trace, n_tokens: int, kin: Kinship, progress: Progress = lambda share: None
+    a: Trace, b: Trace, n_tokens: int, kin: Kinship, progress: Progress = ignore
 ) -> HeadPairs:
     """One to one over all layers, so that the summed correlation is largest.
 
@@ -260,7 +260,7 @@ class KernelPair:
 
 
 def kernel_pairs(
-    a: HookedMTA, b: HookedMTA, pairs: HeadPairs, progress: Progress = lambda share: None
+    a: HookedMTA, b: HookedMTA, pairs: HeadPairs, progress: Progress = ignore
 ) -> tuple[KernelPair, ...]:
     """Every place where one of two paired heads has a kernel, A's layers and heads in order.
 

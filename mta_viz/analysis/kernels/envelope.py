@@ -18,7 +18,7 @@ from mta_viz.analysis.kernels.kernels import KernelId, KernelStack, Offsets
 from mta_viz.analysis.kernels.measures import Kernels, PerKernel
 from mta_viz.analysis.kernels.naming import KernelShape
 from mta_viz.errors import MtaVizError
-from mta_viz.run.tracing import Progress
+from mta_viz.run.tracing import Progress, ignore
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import accuracy_interval
 
@@ -242,10 +242,7 @@ class Surrogates:
 
 
 def surrogates(
-    stacks: Sequence[KernelStack],
-    count: int,
-    seed: int = 0,
-    progress: Progress = lambda share: None,
+    stacks: Sequence[KernelStack], count: int, seed: int = 0, progress: Progress = ignore
 ) -> Surrogates:
     """`count` surrogate models of each null, named and tested as the model itself is.
 

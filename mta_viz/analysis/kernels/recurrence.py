@@ -20,7 +20,7 @@ from mta_viz.analysis.kernels.naming import KernelShape, name_kernels
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import KernelPlace, ModelConfig
 from mta_viz.errors import MtaVizError
-from mta_viz.run.tracing import Progress
+from mta_viz.run.tracing import Progress, ignore
 from mta_viz.tables import Table
 
 SHUFFLES = 999
@@ -235,7 +235,7 @@ class Lasting:
 
 
 def lasting_names(
-    history: KernelHistory, config: ModelConfig, progress: Progress = lambda share: None
+    history: KernelHistory, config: ModelConfig, progress: Progress = ignore
 ) -> tuple[Lasting, ...]:
     """Of every key-query kernel whose last snapshot bears a template's name, the longest-lasting first.
 

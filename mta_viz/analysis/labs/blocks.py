@@ -24,7 +24,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.trace import Trace
-from mta_viz.run.tracing import Progress
+from mta_viz.run.tracing import Progress, ignore
 from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
 from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.tokenizers.base import Tokens
@@ -58,8 +58,8 @@ def evaluate_blocks(
     n: int = 1000,
     seed: int = 0,
     batch: int = 20,
-    keep: Callable[[BlocksEvaluation], None] = lambda result: None,
-    progress: Progress = lambda share: None,
+    keep: Callable[[BlocksEvaluation], None] = ignore,
+    progress: Progress = ignore,
 ) -> BlocksEvaluation:
     """Measure `model` on `n` full-length sequences of the evaluation stream `seed`.
 

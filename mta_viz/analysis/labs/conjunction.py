@@ -30,7 +30,7 @@ from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import OfModel, gathered
-from mta_viz.run.tracing import Progress, Trace, capture
+from mta_viz.run.tracing import Progress, Trace, capture, ignore
 from mta_viz.tables import Row, Table
 
 Measure = tuple[str, Stage]
@@ -136,8 +136,8 @@ def conjunction(
     model: HookedMTA,
     samples: Sequence[FourPrompts],
     *,
-    keep: Callable[[Conjunction], None] = lambda result: None,
-    progress: Progress = lambda share: None,
+    keep: Callable[[Conjunction], None] = ignore,
+    progress: Progress = ignore,
     on: str | None = None,
     kept: MutableMapping[int, Values] | None = None,
 ) -> Conjunction:
@@ -159,9 +159,9 @@ def tested(
     models: Mapping[str, HookedMTA],
     samples: Sequence[FourPrompts],
     *,
-    begin: Callable[[str], None] = lambda words: None,
-    keep: Callable[[dict[str, Conjunction]], None] = lambda result: None,
-    progress: Progress = lambda share: None,
+    begin: Callable[[str], None] = ignore,
+    keep: Callable[[dict[str, Conjunction]], None] = ignore,
+    progress: Progress = ignore,
 ) -> dict[str, Conjunction]:
     """Several models on the same samples, by their names.
 
@@ -339,7 +339,7 @@ class _Measuring(OfModel):
 
     model: HookedMTA
 
-    def __call__(self, sample: FourPrompts, progress: Progress = lambda share: None, /) -> Values:
+    def __call__(self, sample: FourPrompts, progress: Progress = ignore, /) -> Values:
         return _measured(self.model, sample, progress)
 
 

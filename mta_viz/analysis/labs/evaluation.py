@@ -21,7 +21,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
 from mta_viz.run.jobs import OfModel, gathered
 from mta_viz.run.scoring import end_logits
-from mta_viz.run.tracing import Progress, generate, progress_within, score
+from mta_viz.run.tracing import Progress, generate, ignore, progress_within, score
 from mta_viz.tables import Table
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import median_interval
@@ -79,7 +79,7 @@ def full_plan(samples: int, lengths: Sequence[int] = (512, 1024), seed: int = 0)
 
 
 def evaluate_needles(
-    model: HookedMTA, tokenizer: Tokenizer, plan: NeedlePlan, *, progress: Progress = lambda share: None
+    model: HookedMTA, tokenizer: Tokenizer, plan: NeedlePlan, *, progress: Progress = ignore
 ) -> NeedleEvaluation:
     """Measure `model` on samples in the grammar's held-out paragraphs.
 
@@ -127,7 +127,7 @@ def evaluate_task(
     samples: Sequence[NeedleSample],
     apart: Callable[[str, str], str] = lambda asked, other: "needle",
     *,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> TaskScore:
     """Measure `model` on samples of any lengths; `apart(asked subject, other subject)` names a wrong answer.
 
@@ -147,12 +147,7 @@ def evaluate_task(
 
 
 def perplexity(
-    model: HookedMTA,
-    tokenizer: Tokenizer,
-    text: str,
-    *,
-    window: int = 512,
-    progress: Progress = lambda share: None,
+    model: HookedMTA, tokenizer: Tokenizer, text: str, *, window: int = 512, progress: Progress = ignore
 ) -> float:
     """exp of the mean loss per token of `text`, cut into windows of `window` tokens that share no context.
 
@@ -212,8 +207,8 @@ def run_question(
     task: QuestionTask,
     seed: int,
     *,
-    begin: Callable[[str], None] = lambda words: None,
-    progress: Progress = lambda share: None,
+    begin: Callable[[str], None] = ignore,
+    progress: Progress = ignore,
 ) -> QuestionRun:
     """Sample number `seed` of `task`. `begin(what comes)`, then `progress(share of it)`; raise to stop.
 
@@ -229,7 +224,7 @@ def run_question(
 
 
 def greedy_answer(
-    model: HookedMTA, tokenizer: Tokenizer, sample: QuestionSample, *, progress: Progress = lambda share: None
+    model: HookedMTA, tokenizer: Tokenizer, sample: QuestionSample, *, progress: Progress = ignore
 ) -> str:
     """The greedy continuation of a prompt, 20 tokens or up to the end token."""
     return tokenizer.decode(generate(model, sample.tokens, NEW_TOKENS, progress=progress))
@@ -302,8 +297,8 @@ def evaluate_questions(
     *,
     n: int = 20,
     seed: int = 0,
-    keep: Callable[[QuestionScore], None] = lambda result: None,
-    progress: Progress = lambda share: None,
+    keep: Callable[[QuestionScore], None] = ignore,
+    progress: Progress = ignore,
     on: str | None = None,
     kept: MutableMapping[int, QuestionAnswer] | None = None,
 ) -> QuestionScore:
@@ -330,7 +325,7 @@ class _Asking(OfModel):
     tokenizer: Tokenizer
     task: QuestionTask
 
-    def __call__(self, number: int, progress: Progress = lambda share: None, /) -> QuestionAnswer:
+    def __call__(self, number: int, progress: Progress = ignore, /) -> QuestionAnswer:
         sample = make_question_sample(self.tokenizer, self.task, number)
         question, gold = sample.question.text, sample.answer
         continuation = greedy_answer(self.model, self.tokenizer, sample, progress=progress)

@@ -19,7 +19,7 @@ from mta_viz.analysis.attention.spans import QUESTION, Span, check_span, next_le
 from mta_viz.config import KernelPlace
 from mta_viz.errors import PromptError, check_index
 from mta_viz.model.stages import Stage
-from mta_viz.run.tracing import Progress, Trace
+from mta_viz.run.tracing import Progress, Trace, ignore
 from mta_viz.tasks.facts import GoldSpan, NeedleSample
 from mta_viz.tasks.questions import QuestionSample, RoleSpan
 from mta_viz.tokenizers.base import Tokens
@@ -198,7 +198,7 @@ def needle_region(sample: NeedleSample) -> Region:
     return region(asking, sample_parts(sample).asked, len(sample.tokens))
 
 
-def find(trace: Trace, parts: Parts, *, progress: Progress = lambda share: None) -> Finder:
+def find(trace: Trace, parts: Parts, *, progress: Progress = ignore) -> Finder:
     """Measure every head of every layer. Raises PromptError for parts the query cannot weigh.
 
     `progress(share done)` is called after every layer; raise `Cancelled` in it to stop.

@@ -23,7 +23,7 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
 from mta_viz.run.scoring import end_logits
-from mta_viz.run.tracing import Progress, capture, check_runs, generate
+from mta_viz.run.tracing import Progress, capture, check_runs, generate, ignore
 from mta_viz.tasks.facts import GoldSpan, NeedleSample, Task, answer_ids
 from mta_viz.tasks.intervals import accuracy_interval, mean_interval, median_interval
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -145,7 +145,7 @@ def in_batches(
     model: HookedMTA,
     tokenizer: Tokenizer,
     samples: Sequence[NeedleSample],
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> list[T]:
     """What `answer` or `answered_right` says of each sample, in order; prompts of one length run together.
 
@@ -266,8 +266,8 @@ def run_needle(
     task: Task,
     seed: int,
     *,
-    begin: Callable[[str], None] = lambda words: None,
-    progress: Progress = lambda share: None,
+    begin: Callable[[str], None] = ignore,
+    progress: Progress = ignore,
 ) -> NeedleRun:
     """Sample number `seed` of `task`. `begin(what comes)`, then `progress(share of it)`; raise to stop.
 
@@ -331,8 +331,8 @@ def finder_means(
     seed: int,
     n: int,
     *,
-    keep: Callable[[FinderMeans], None] = lambda result: None,
-    progress: Progress = lambda share: None,
+    keep: Callable[[FinderMeans], None] = ignore,
+    progress: Progress = ignore,
 ) -> FinderMeans:
     """The samples `seed` to `seed + n - 1` of a task.
 

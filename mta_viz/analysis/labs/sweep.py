@@ -21,7 +21,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
 from mta_viz.run.jobs import OfModel, spread
 from mta_viz.run.named_tasks import TaskName, written_task
-from mta_viz.run.tracing import Progress
+from mta_viz.run.tracing import Progress, ignore
 from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import MAX_PAIRS, PAPER_NEEDLE, NeedleTask, PairsTask
 from mta_viz.tokenizers.base import Tokenizer
@@ -166,8 +166,8 @@ def run_sweep(
     sweep: Sweep,
     done: Iterable[SampleResult] = (),
     *,
-    keep: Callable[[tuple[SampleResult, ...]], None] = lambda result: None,
-    progress: Progress = lambda share: None,
+    keep: Callable[[tuple[SampleResult, ...]], None] = ignore,
+    progress: Progress = ignore,
     on: str | None = None,
 ) -> tuple[SampleResult, ...]:
     """The results of every sample of `sweep`, in its order: those of `done`, the missing ones measured now.

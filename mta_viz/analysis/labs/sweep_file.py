@@ -20,7 +20,7 @@ from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.files import weights_digest
 from mta_viz.run.named_tasks import TaskName
-from mta_viz.run.tracing import Progress
+from mta_viz.run.tracing import Progress, ignore
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.tasks.needles import SENTENCE
@@ -100,8 +100,8 @@ def measure_missing(
     sweep: Sweep,
     known: ModelResults,
     *,
-    keep: Callable[[ModelResults], None] = lambda result: None,
-    progress: Progress = lambda share: None,
+    keep: Callable[[ModelResults], None] = ignore,
+    progress: Progress = ignore,
     on: str | None = None,
 ) -> ModelResults:
     """`known` with the samples of `sweep` it lacks; others stay. The rest as of `run_sweep`."""

@@ -9,10 +9,10 @@ from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
 from mta_viz.analysis.cause.choosing import answer_span, kernel_gains
 from mta_viz.analysis.cause.effects import Absent, Effects
 from mta_viz.analysis.cause.story import ASKED
-from mta_viz.analysis.kernels.definitions import NO_SORT
 from mta_viz.analysis.kernels.kernels import KernelId, LayerKernelSet
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, family, names_of
 from mta_viz.analysis.kernels.probes import SPIKE, probe_of, read_off
+from mta_viz.analysis.kernels.query import NO_SORT
 from mta_viz.analysis.kernels.table import Row, kernel_of
 from mta_viz.analysis.labs.blocks import block_spans
 from mta_viz.analysis.labs.finder import Parts, find

@@ -14,8 +14,8 @@ from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.attention.matches import AtMatches, measure_matches, with_matches
 from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.definitions import NO_SORT, PLACES, select_rows
 from mta_viz.analysis.kernels.naming import BETWEEN_NAMES
+from mta_viz.analysis.kernels.query import NO_SORT, PLACES, select_rows
 from mta_viz.analysis.kernels.table import Row, as_table, kernel_of, kernel_table
 from mta_viz.config import Where
 from mta_viz.errors import MtaVizError

@@ -13,10 +13,10 @@ import streamlit as st
 
 from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.kernels import table as tables
-from mta_viz.analysis.kernels.definitions import NO_SORT, SORTS
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, KernelId, Offsets
 from mta_viz.analysis.kernels.measures import cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, UNNAMED
+from mta_viz.analysis.kernels.query import NO_SORT, SORTS
 from mta_viz.config import Where
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import gallery as figures

@@ -64,13 +64,9 @@ def noted(files: Iterable[Path]) -> tuple[tuple[Path, Stamps], ...]:
     return tuple(now)
 
 
-def as_noted(files: Iterable[tuple[Path, Stamps]]) -> list[str]:
-    """The sha256 of each as it was when noted. FileError for one that changed before its sha256 was known."""
-    return [known_digest(file, stamps) or _unchanged(file, stamps) for file, stamps in files]
-
-
-def _unchanged(file: Path, stamps: Stamps) -> str:
-    now = digest(file)
+def as_noted(file: Path, stamps: Stamps) -> str:
+    """Its sha256 as it was when noted. Raises FileError where it changed before that was known."""
+    now = known_digest(file, stamps) or digest(file)
     if known_digest(file, stamps) is None:
         reason = f"changed on disk since it was read, and has the sha256 {now[:12]}... now"
         raise FileError(printable(file), reason, "what was computed is of the file before: run it again")

@@ -390,7 +390,8 @@ def sha256_as_read(source: Source) -> str:
     Raises CheckpointError where they did before anybody read them for their sha256.
     """
     try:
-        return _of_all(digests.as_noted(source.files)) if source.files else sha256(source.path)
+        noted = (digests.as_noted(*file) for file in source.files)
+        return _of_all(noted) if source.files else sha256(source.path)
     except FileError as error:
         raise CheckpointError([str(error)], printable(source.path)) from error
 

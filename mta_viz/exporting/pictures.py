@@ -28,19 +28,16 @@ from mta_viz.printed import valid
 
 def limits(figure: Figure) -> tuple[tuple[float, float], ...]:
     """The ends of every colour scale of a figure, each pair once, in the order of its traces."""
-    data = figure.to_plotly_json()
-    axes = [axis for name, axis in data["layout"].items() if name.startswith("coloraxis")]
-    holders: list[Mapping[str, Any]] = [
-        *data["data"],
-        *(trace.get("marker", {}) for trace in data["data"]),
-        *axes,
-    ]
-    pairs: dict[tuple[float, float], None] = {}
-    for holder in holders:
-        for low, high in (("zmin", "zmax"), ("cmin", "cmax")):
-            if holder.get(low) is not None and holder.get(high) is not None:
-                pairs[float(holder[low]), float(holder[high])] = None
-    return tuple(pairs)
+    sides = (("zmin", "zmax"), ("cmin", "cmax"))
+    ends = ([getattr(holder, end, None) for end in pair] for holder in _coloured(figure) for pair in sides)
+    return tuple(dict.fromkeys((float(pair[0]), float(pair[1])) for pair in ends if None not in pair))
+
+
+def _coloured(figure: go.Figure) -> list[Any]:
+    """What can have a colour scale: traces, then their markers, then axes of colour."""
+    markers = [trace.marker for trace in figure.data if getattr(trace, "marker", None) is not None]
+    axes = [figure.layout[name] for name in figure.layout if name.startswith("coloraxis")]
+    return [*figure.data, *markers, *axes]
 
 
 SIGNED = ((0.0, "rgb(10,10,10)"), (0.5, "rgb(150,150,150)"), (1.0, "rgb(255,255,255)"))
@@ -62,14 +59,8 @@ def in_greys(figure: go.Figure) -> go.Figure:
 
 
 def _holders(figure: go.Figure) -> list[Any]:
-    """Traces, markers and axes of colour that have a scale."""
-    holders = []
-    for trace in figure.data:
-        for holder in (trace, getattr(trace, "marker", None)):
-            if holder is not None and getattr(holder, "colorscale", None) is not None:
-                holders.append(holder)
-    axes = [figure.layout[name] for name in figure.layout if name.startswith("coloraxis")]
-    return holders + [axis for axis in axes if axis.colorscale is not None]
+    """Those that have a scale."""
+    return [holder for holder in _coloured(figure) if getattr(holder, "colorscale", None) is not None]
 
 
 def _is_signed(scale: Sequence[tuple[float, str]]) -> bool:

@@ -101,7 +101,7 @@ def test_zero_and_nan_kernels_say_so() -> None:
     taps = torch.zeros(2, 2, 3)
     taps[1, 0, 2] = float("nan")
     figure = kernel_grid(kernels(taps), "pre", layer=0)
-    assert "all taps 0" in words(figure) and "NaN in 1 tap" in words(figure)
+    assert "all 0:<br>map erased here" in words(figure) and "NaN/inf: 1" in words(figure)
     assert [trace.marker.color for trace in figure.data if trace.type == "scatter"] == [theme.BAD_COLOR]
 
 

@@ -86,7 +86,7 @@ def test_captions_name_the_model_and_count_as_asked(preset):
 def test_panels_are_named_by_layer_and_head_and_broken_kernels_named():
     assert "L1 H0" in words(made("kernels").figure)
     broken = made("kernels", broken=True)
-    assert "L1 H2 NaN x 3" in words(broken.figure) and "L1 H3 all 0" in words(broken.figure)
+    assert "L1 H2 NaN/inf: 3" in words(broken.figure) and "L1 H3 all 0" in words(broken.figure)
     assert "NaN or infinite in head 2 (3 values)." in broken.caption and "All 0: head 3." in broken.caption
     assert "Crosses" not in made("kernels").caption
 
@@ -120,7 +120,7 @@ def test_kernel_and_map_share_a_figure_and_a_csv():
 
 def test_head_mixing_shows_a_panel_a_layer_and_a_row_a_layer_in_groups():
     alone = made("head-kernels", broken=True)
-    assert "L2 NaN x 1" in words(alone.figure) and "layer 2 (1 value)" in alone.caption
+    assert "L2 NaN/inf: 1" in words(alone.figure) and "layer 2 (1 value)" in alone.caption
     pairs = figure("head-kernels", _paired())
     assert pairs.figure.layout.xaxis.ticktext == ("H0–1", "H2–3")
     assert pairs.figure.layout.yaxis.ticktext == ("L0", "L1", "L2", "L3")

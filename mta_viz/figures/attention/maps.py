@@ -80,11 +80,6 @@ def layer_maps_key(layer: int) -> tuple[Hashable, ...]:
     return ("layer maps", layer)
 
 
-def whole_map(source: Source, layer: int, head: int, stage: Stage) -> analysis.AttentionMap:
-    """Every cell of a map, of a prompt of any length."""
-    return source.of_run(analysis.exact_map, layer, stage, head)
-
-
 def limit_of(
     maps: Mapping[Stage, analysis.AttentionMap], stage: Stage, scale: Scale, first_token: bool
 ) -> float:

@@ -24,7 +24,7 @@ from mta_viz.figures.kernels.atlas import DISTANCE, MEANING, Order, also, group_
 from mta_viz.model.plans import Edit
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.kernels import gallery as tiles
-from mta_viz.plots.kernels.mosaic import Scale
+from mta_viz.plots.kernels.mosaic import Scale, fault_words
 from mta_viz.plots.kernels.paper import full_matrix
 from mta_viz.printed import head_name
 from mta_viz.tables import Table
@@ -168,7 +168,7 @@ class Gallery:
             )
             own = tuple((head, head) for head in range(len(values)))
             name = f"L{at[0] + numbering} {BESIDE[at[1]]}"
-            yield tiles.Tile(name, values, own, "", _note(values), targets)
+            yield tiles.Tile(name, values, own, "", fault_words(values), targets)
 
 
 def tile_of(row: Row, layers: Sequence[kernels.LayerKernelSet], numbering: int) -> tiles.Tile:
@@ -181,7 +181,9 @@ def tile_of(row: Row, layers: Sequence[kernels.LayerKernelSet], numbering: int) 
         values, own = full_matrix(layer.mixing(kernel.where).numpy())[kernel.head][None], (0, kernel.head)
     target = tiles.Target(target_id(kernel), hover(row, numbering), 0, len(values) - 1)
     name = f"{head_name(kernel.layer, kernel.head, numbering)} {BESIDE[kernel.where]}"
-    return tiles.Tile(name, values, (own,), f"{group_of(row)} {also(row)}".rstrip(), _note(values), (target,))
+    return tiles.Tile(
+        name, values, (own,), f"{group_of(row)} {also(row)}".rstrip(), fault_words(values), (target,)
+    )
 
 
 @named("kernel-gallery")
@@ -293,13 +295,6 @@ def framed(
 def target_id(kernel: kernels.KernelId) -> str:
     """What a click on the kernel's tile brings back."""
     return f"{kernel.where} {kernel.layer} {kernel.head}"
-
-
-def _note(values: np.ndarray) -> str:
-    bad = int((~np.isfinite(values)).sum())
-    if bad:
-        return f"NaN/inf: {bad}"
-    return "" if values.any() else "all taps 0"
 
 
 def hover(row: Row, numbering: int) -> str:

@@ -27,6 +27,12 @@ LATER_KEYS = "Later keys count only where they are not after their query."
 DOTTED = {"color": theme.INK, "width": 1, "dash": "dot"}
 
 
+def fault_words(values: np.ndarray) -> str:
+    """What is wrong with a kernel's taps or a matrix: how many are not finite, or that all are 0."""
+    n_bad = int((~np.isfinite(values)).sum())
+    return f"NaN/inf: {n_bad}" if n_bad else "" if values.any() else "all 0"
+
+
 @dataclass(frozen=True)
 class Room:
     """Pixels around the tiles and for their cells; `columns`: tiles side by side at most.
@@ -169,10 +175,8 @@ class Mosaic:
             return self.headings[head]
         taps = self.taps[head]
         name = f"<b>H{head + self.numbering}</b>"
-        if n_bad := int((~np.isfinite(taps)).sum()):
-            return f"{name} NaN in {n_bad} tap{'s' * (n_bad > 1)}"
-        if not taps.any():
-            return f"{name} all taps 0:<br>map erased here"
+        if fault := fault_words(taps):
+            return f"{name} {fault}" + ":<br>map erased here" * (not taps.any())
         limit = f" · ±{self.limits[head]:g}" if self.own_scale else ""
         return f"{name}{limit}<br>own tap {theme.score_text(float(taps[self.offsets.own]))}"
 

@@ -19,7 +19,7 @@ from mta_viz.config import MixingPlace
 from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels.card import add_taps
 from mta_viz.plots.kernels.gallery import Look, Sheet, Tile, common_limit, gallery
-from mta_viz.plots.kernels.mosaic import Mosaic, Room, key_title, offset_ticks, scale_limit
+from mta_viz.plots.kernels.mosaic import Mosaic, Room, fault_words, key_title, offset_ticks, scale_limit
 from mta_viz.plots.parts import Parts
 from mta_viz.printed import head_name
 
@@ -73,7 +73,8 @@ def width_px(width: Width) -> int:
 def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering: int = 0) -> go.Figure:
     """The kernels of one layer, a panel a head, on one colour scale."""
     headings = [
-        head_name(picture.layer, head, numbering) + _broken(taps) for head, taps in enumerate(picture.taps)
+        f"{head_name(picture.layer, head, numbering)} {fault_words(taps)}".rstrip()
+        for head, taps in enumerate(picture.taps)
     ]
     look: dict[str, Any] = {"numbering": numbering, "headings": headings, "room": _PRINT}
     mosaic = Mosaic(picture.taps, picture.offsets, own_scale=False, width=width_px(width), **look)
@@ -149,13 +150,6 @@ def _for_print(figure: go.Figure) -> go.Figure:
     return figure.update_layout(paper_bgcolor="white", font={"family": SANS, "color": theme.INK})
 
 
-def _broken(values: np.ndarray) -> str:
-    n_bad = int((~np.isfinite(values)).sum())
-    if n_bad:
-        return f" NaN x {n_bad}"
-    return "" if values.any() else " all 0"
-
-
 def _add_text(
     parts: Parts, text: str, left: float, top: float, *, size: int = _TITLE_PX, **more: object
 ) -> None:
@@ -221,7 +215,7 @@ def _labels(result: KernelBesideMap, span: Span) -> dict[int, str]:
 def matrix_tile(name: str, matrix: np.ndarray) -> Tile:
     """A mixing matrix [target, source] as a panel, own weights framed, with what is broken in it."""
     own = tuple((head, head) for head in range(len(matrix)))
-    return Tile(name + _broken(matrix), matrix, own, "", "", ())
+    return Tile(f"{name} {fault_words(matrix)}".rstrip(), matrix, own, "", "", ())
 
 
 def _heads(first: int, size: int) -> str:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mta_viz.checkpoint import door
@@ -32,10 +32,17 @@ _ADDRESS = re.compile(rf"kept:({_ID.pattern})")
 
 @dataclass
 class Own:
-    """How many a session has had kept, and their bytes."""
+    """How many a session has had kept, and their bytes; by parameters' names, what stands there for what."""
 
     count: int = 0
     n_bytes: int = 0
+    addresses: dict[str, tuple[object, str | None]] = field(default_factory=dict)
+
+    def address(self, name: str, value: str | tuple[int, ...]) -> str | None:
+        """What stands for the value in the parameter `name`: kept once, not at every rerun."""
+        if name not in self.addresses or self.addresses[name][0] != value:
+            self.addresses[name] = value, address_of(value, self)
+        return self.addresses[name][1]
 
 
 def folder() -> Path:
@@ -102,8 +109,8 @@ def is_address(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None
 
 
-def address_of(text: str, own: Own | None = None) -> str | None:
-    """What stands for a text in an address; None for one that is too long or cannot be kept."""
+def address_of(text: str | tuple[int, ...], own: Own | None = None) -> str | None:
+    """What stands for a text, or ids, in an address; None for what is too long or cannot be kept."""
     name = keep(json.dumps(text), own)
     return None if name is None else f"kept:{name}"
 

@@ -129,13 +129,7 @@ def parameters(prompt: Prompt | None) -> dict[str, str]:
         return {"ex": name}
     if len(text) <= MAX_CHARACTERS:
         return {"ids" if isinstance(prompt, tuple) else "p": text}
-    link = state.part(PromptLink)
-    if link.long_prompt != prompt:  # once, not at every rerun
-        link.long_prompt, link.kept_as = (
-            prompt,
-            kept_prompts.keep(json.dumps(prompt), state.part(kept_prompts.Own)),
-        )
-    return {"kept": link.kept_as or NOT_KEPT}
+    return {"kept": (state.part(kept_prompts.Own).address("kept", prompt) or NOT_KEPT).removeprefix("kept:")}
 
 
 def read(parameters: Mapping[str, str]) -> tuple[Prompt | None, str]:
@@ -177,16 +171,13 @@ def _kept(name: str) -> tuple[Prompt | None, str]:
 class PromptLink:
     """What the address said of the prompt: the one it holds until it is run, and what was wrong with it.
 
-    `places`: its crop and spans; `long_prompt` is kept on this machine as `kept_as`; `weights` is the sha256
-    an opened session names.
+    `places`: its crop and spans; `weights` is the sha256 an opened session names.
     """
 
     read: bool = False
     prompt: Prompt | None = None
     problem: str = ""
     places: dict[str, str] = field(default_factory=dict)
-    long_prompt: Prompt | None = None
-    kept_as: str | None = None
     weights: str = ""
 
 

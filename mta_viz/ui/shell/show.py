@@ -108,11 +108,6 @@ def begin(kept: Collection[NamedFigure[Any]] = ()) -> None:
         del shown[spec]
 
 
-def on_page() -> tuple[NamedFigure[Any], ...]:
-    """What the page shows so far."""
-    return tuple(state.part(OnPage))
-
-
 def keep(source: Source, spec: NamedFigure[Any]) -> Drawn:
     """Counts as shown what the page shows in another way: its parts are made when it is saved."""
     figure = state.part(OnPage)[spec] = Drawn(spec, source)
@@ -162,11 +157,8 @@ def save_button(figure: Drawn, label: str = "Save") -> None:
     alike = [spec for spec in state.part(OnPage) if spec.name == figure.spec.name]
     number = alike.index(figure.spec)
     key = f"save.{figure.spec.name}" + (f".{number}" if number else "")
-    window_button(label, key, partial(_export, figure), icon=":material/download:")
-
-
-def _export(figure: Drawn) -> None:
-    (_export_table if figure.figure is None else _export_figure)(figure)
+    export = _export_table if figure.figure is None else _export_figure
+    window_button(label, key, partial(export, figure), icon=":material/download:")
 
 
 @window("Export", width="large")

@@ -105,7 +105,6 @@ class Link:
     prompt: dict[str, str] = field(default_factory=dict)
     plan: dict[str, str] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
-    texts: dict[str, tuple[str, str | None]] = field(default_factory=dict)
 
 
 @dataclass
@@ -341,10 +340,7 @@ def parameters() -> dict[str, str]:
 def _setting_text(name: str, value: Any) -> str | None:
     if not isinstance(value, str) or (len(value) <= MAX_CHARACTERS and not kept_prompts.is_address(value)):
         return to_text(value)
-    texts = session().link.texts
-    if texts.get(name, ("",))[0] != value:  # once, not at every rerun
-        texts[name] = (value, kept_prompts.address_of(value, part(kept_prompts.Own)))
-    return texts[name][1]
+    return part(kept_prompts.Own).address(name, value)
 
 
 def read_settings(known: Collection[str]) -> None:

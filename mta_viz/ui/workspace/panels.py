@@ -11,13 +11,13 @@ import streamlit as st
 
 from mta_viz.analysis.attention.cells import stage_before
 from mta_viz.analysis.attention.changes import layer_steps, subtract
-from mta_viz.analysis.attention.maps import AttentionMap, centred, round_up, shared_limit
+from mta_viz.analysis.attention.maps import AttentionMap, centred, exact_map, round_up, shared_limit
 from mta_viz.analysis.attention.spans import QUESTION, Span, asked_span
 from mta_viz.analysis.cause.story import Story
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId, layer_kernels
 from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
 from mta_viz.analysis.labs.finder import region
-from mta_viz.figures.attention.maps import WHOLE_UP_TO, HeadMap, Range, whole_map
+from mta_viz.figures.attention.maps import WHOLE_UP_TO, HeadMap, Range
 from mta_viz.figures.base import Drawn
 from mta_viz.figures.beside import EditedMaps
 from mta_viz.model.plans import Plan
@@ -162,7 +162,7 @@ def _cells(head: Head, stage: Stage) -> tuple[AttentionMap, float]:
     result = Drawn(spec, head.source).result
     shown = result.shown
     if shown.block > 1:
-        shown = whole_map(head.source, head.selected.layer, head.selected.head, stage)
+        shown = head.source.of_run(exact_map, head.selected.layer, stage, head.selected.head)
     return shown, result.limit
 
 

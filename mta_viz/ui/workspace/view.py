@@ -25,7 +25,7 @@ from mta_viz.ui.shell.address import draw_address, draw_report_button, draw_stal
 from mta_viz.ui.shell.page import BESIDE, RESTS, TAPS, VIEW, Page, errors_as_messages
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.plan import EDITED, ORIGINAL, PLAN_SHOWN, SHOWN
-from mta_viz.ui.shell.show import begin, on_page
+from mta_viz.ui.shell.show import OnPage, begin
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import bar, plain
 from mta_viz.ui.surgery.answer import draw_greedy_set, draw_patch, draw_sweep
@@ -106,7 +106,7 @@ def _draw(page: Page) -> None:
             left = st.container(key="of-heads", gap="xsmall")
             with st.container(key="exact", gap="xsmall"):
                 _draw_panels(desk, linked)
-            of_cell = partial(_draw_of_cell, page, _outside(desk), on_page())
+            of_cell = partial(_draw_of_cell, page, _outside(desk), tuple(state.part(OnPage)))
             if VIEW.value == BESIDE:
                 of_cell()
             else:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import hypothesis
 import jaxtyping
 import pytest
 import torch
@@ -19,6 +20,8 @@ SHAPED = {"analysis", "model", "run", "plots", "tasks", "training"}
 SHAPED |= {"test_notebook_api.py", "test_figures_kernels.py", "test_named_attention.py", "test_shapes.py"}
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is no fault
+hypothesis.settings.load_profile("any machine")
 # Every page under test would read what all installed packages say of themselves.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 

@@ -42,7 +42,7 @@ LLAMA3 = {
 # the same examples in every run, and nothing written beside the tests
 # `make soak` tries more configurations.
 TRIED = int(os.environ.get("MTA_VIZ_EXAMPLES", "50"))
-EXAMPLES = settings(max_examples=TRIED, deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=TRIED, derandomize=True, database=None)
 
 
 @dataclass(frozen=True)

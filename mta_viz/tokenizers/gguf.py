@@ -234,8 +234,8 @@ def vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
         scores=_numbers(fields, "scores", len(tokens)),
         merges=_texts(fields, "merges"),
         **{f"{name}_id": _token_id(fields, name, len(tokens)) for name in ("bos", "eos", "unknown")},
-        add_bos=_flag(fields, "add_bos_token", model == "llama" or _SPLITS.get(pre) == "llama3"),
-        add_space=_flag(fields, "add_space_prefix", True),
+        add_bos=_one(fields, "add_bos_token", bool, model == "llama" or _SPLITS.get(pre) == "llama3"),
+        add_space=_one(fields, "add_space_prefix", bool, True),
     )
     twice = [token for token, count in Counter(read.tokens).most_common(1) if count > 1]
     if twice:
@@ -263,13 +263,16 @@ def _numbers(fields: Mapping[str, Any], name: str, count: int) -> Sequence[Any]:
 
 
 def _token_id(fields: Mapping[str, Any], name: str, count: int) -> int | None:
-    value = fields.get(f"{name}_token_id")
-    return value if type(value) is int and 0 <= value < count else None
+    value = _one(fields, f"{name}_token_id", int, None)
+    return value if value is not None and 0 <= value < count else None  # -1 and the like say that it has none
 
 
-def _flag(fields: Mapping[str, Any], name: str, default: bool) -> bool:
+def _one(fields: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
     value = fields.get(name, default)
-    return value if isinstance(value, bool) else default
+    if name in fields and type(value) is not kind:
+        expected = "true or false" if kind is bool else "a whole number"
+        raise TokenizerError(f"its {name} is {short_repr(value)}; expected {expected}.")
+    return value
 
 
 def tokenizer_file(words: Vocabulary) -> tuple[str, str, bytes]:

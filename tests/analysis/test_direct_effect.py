@@ -40,7 +40,7 @@ def build(mta: MTAOptions, seed: int = 0, n_kv_heads: int = 4) -> HookedMTA:
     return model.requires_grad_(False).eval()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     mta=st.sampled_from(OPTIONS),
     seed=st.integers(0, 50),

@@ -43,7 +43,7 @@ def near_identities(count: int) -> np.ndarray:
     return taps
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(rate=st.floats(0, 1), along=st.floats(-0.3, 0.5), seed=st.integers(0, 1000))
 def test_surrogates_have_the_envelope_they_are_drawn_from(rate, along, seed):
     drawn = decaying(rate, along=along).draw(4000, np.random.default_rng(seed))
@@ -71,7 +71,7 @@ def test_random_signs_keep_sizes_and_the_own_tap():
     assert np.mean(signed == taps) == pytest.approx(0.5, abs=0.05)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(rate=st.floats(0, 1), along=st.floats(0, 0.4), seed=st.integers(1, 1000))
 def test_the_p_of_surrogates_is_uniform(rate, along, seed):
     own = decaying(rate, along=along)

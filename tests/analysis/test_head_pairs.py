@@ -165,7 +165,7 @@ def test_what_is_recorded_makes_kin(tmp_path):
         compare(early, tuned, PROMPT, pair_by="index")
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows=st.integers(1, 5), columns=st.integers(1, 5), seed=st.integers(0, 10_000))
 def test_more_rows_or_columns_match_as_many_as_there_are(rows, columns, seed):
     gain = np.random.default_rng(seed).standard_normal((rows, columns))

@@ -28,7 +28,7 @@ def causal_cells(values: torch.Tensor, block: int, row: int, column: int) -> lis
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 13), st.integers(1, 5), st.integers(1, 6), st.integers(0, 1000))
 def test_pooling_equals_a_search_of_every_block(n_tokens: int, block: int, slab: int, seed: int) -> None:
     values = torch.randn(n_tokens, n_tokens, generator=torch.Generator().manual_seed(seed))

@@ -109,7 +109,7 @@ def test_the_index_of_opposite_answers():
     assert run_edges(answers, np.array([0.1, 0.1]))[2] == pytest.approx([1 / 1.1, 0.5 / 1.6])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     weights=st.lists(st.floats(0.3, 1.0), min_size=6, max_size=6),
     depth=st.integers(1, 6),
@@ -124,7 +124,7 @@ def test_an_edge_is_found_whatever_the_queries_weights(weights, depth, kind, sig
     assert kind in names(taps)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(own=st.sampled_from([None, 1.0, 8.0, 40.0]), seed=st.integers(0, 10_000))
 def test_one_in_two_hundred_gaussian_kernels_is_an_edge_at_most(own, seed):
     taps = np.random.default_rng(seed).standard_normal((2000, 6, 11))
@@ -154,7 +154,7 @@ def test_a_column_in_noise_is_priming_and_no_edge():
     assert np.mean([one.shape == "priming" for one in shapes]) >= 0.98
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(kind=st.sampled_from(["normal", "laplace", "positive", "t3"]), seed=st.integers(0, 10_000))
 def test_permutation_p_is_uniform_for_exchangeable_taps(kind, seed):
     random = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mta_viz.analysis.kernels import mixing as heads
@@ -51,7 +51,6 @@ def test_what_random_rows_reach_in_contrast(size, value):
     assert heads.random_contrast(size) == pytest.approx(value, abs=0.01)
 
 
-@settings(deadline=None)
 @given(size=st.integers(1, 5), seed=st.integers(0, 10_000))
 def test_the_best_match_is_the_best_of_all_permutations(size, seed):
     gain = np.random.default_rng(seed).standard_normal((size, size))

@@ -147,7 +147,7 @@ def test_diagonal_taps_meet_the_own_tap(size):
     assert [at.query[i] for i in rows] == [at.key[j] for j in columns]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     scale=st.floats(1e-6, 1e6),
     seed=st.integers(0, 99),

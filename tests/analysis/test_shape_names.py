@@ -200,7 +200,7 @@ def test_small_kernels_are_not_named_by_chance(size):
     assert share_named(noise, at) <= 0.012
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     scale=st.floats(1e-9, 1e9),
     sign=st.sampled_from([-1, 1]),

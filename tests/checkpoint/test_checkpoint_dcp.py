@@ -205,7 +205,7 @@ def test_rows_left_out_and_other_cuts_are_faults(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3), st.booleans())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_damage_to_metadata_gives_another_error(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], cut: bool
 ) -> None:

@@ -33,7 +33,7 @@ def problems_of(folder: Path) -> tuple[str, ...]:
 
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @given(configs())
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_model_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, config: ModelConfig) -> None:
     folder = tmp_path_factory.mktemp("native") / "model"
     state = random_state(config)

@@ -133,7 +133,7 @@ def test_the_shorter_name_of_the_trained_length() -> None:
 # The run-time type checks draw random numbers of their own, which hypothesis notices.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @given(configs())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_written_params_read_back_as_the_same_model(config: ModelConfig) -> None:
     params = json.loads(json.dumps(params_from_config(config, "char", None)))
     back = config_of(params)

@@ -111,7 +111,7 @@ PLACES = [
 
 
 @given(st.lists(st.tuples(st.sampled_from(PLACES), JSON | st.integers(-2, 12)), min_size=1, max_size=4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_nothing_but_a_config_error_comes_out_of_broken_params(changes: list[tuple[Any, Any]]) -> None:
     params = tiny_params(mta={"use_mta": True, "key_kernel_size": 3})
     for place, value in changes:

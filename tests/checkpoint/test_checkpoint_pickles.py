@@ -48,7 +48,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.integers(0, pickle.HIGHEST_PROTOCOL))
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, derandomize=True, database=None)
 def test_whatever_is_small_passes(value: object, protocol: int) -> None:
     check_pickle(pickle.dumps([value, value, OrderedDict(a=value)], protocol))
 

@@ -251,7 +251,7 @@ def content(trace: Trace) -> bytes:
     return trace_bytes(trace, stages=[Stage.KQ])
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_flipped_bit_goes_unseen(content, tmp_path, data):
     (header,) = struct.unpack("<Q", content[:8])
@@ -265,7 +265,7 @@ def test_no_flipped_bit_goes_unseen(content, tmp_path, data):
         open_trace(path)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_truncated_file_opens(content, tmp_path, data):
     path = tmp_path / "cut"

@@ -167,7 +167,7 @@ def test_scores_are_the_models_logits() -> None:
     model = random_case(GROUPED).build()
     batch = torch.tensor([PROMPT, PROMPT[::-1]])
     scores = score(model, batch)
-    assert torch.equal(scores, model(batch)) or torch.allclose(scores, model(batch), atol=2e-6)
+    assert torch.allclose(scores, model(batch), atol=2e-6)
     assert not score(random_case(GROUPED).build().requires_grad_(True), batch).requires_grad
 
 

@@ -32,7 +32,7 @@ def text_of(ids: list[int]) -> str:
     return "".join(LETTERS[i] for i in ids[1:])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tasks(), st.integers(0, 2**32))
 def test_every_sequence_has_one_target_and_its_answer(task: BlockTask, seed: int) -> None:
     made = batch_of(task, 4, seed)
@@ -56,7 +56,7 @@ def span(task: BlockTask, block: int) -> tuple[int, int]:
     return positions.start, positions.stop
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(tasks())
 def test_length_is_as_announced(task: BlockTask) -> None:
     assert batch_of(task, 2, 0).tokens.shape == (2, task.n_tokens)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -30,7 +30,6 @@ def test_no_hits_still_leaves_a_chance() -> None:
     assert low == 0.0 and high == pytest.approx(1 - 0.025 ** (1 / 1000))
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_each_end_of_an_accuracy_leaves_a_fortieth(case: tuple[int, int]) -> None:
     hits, n = case
@@ -62,7 +61,6 @@ def test_the_mean_of_zeros_and_ones_has_the_interval_of_an_accuracy() -> None:
         assert found == pytest.approx(accuracy_interval(hits, n), abs=0.01)
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=30))
 def test_a_bounded_mean_lies_in_its_interval_within_its_bounds_and_turns_with_the_sign(values) -> None:
     low, high = mean_interval(values, (-1.0, 1.0))
@@ -114,7 +112,6 @@ def test_agreement_on_every_sample_is_no_certainty() -> None:
     assert high == pytest.approx(1 - 0.025 ** (1 / 120), abs=0.002) and low == -high
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(st.tuples(*[st.integers(0, 40)] * 4).filter(lambda counts: sum(counts) > 0))
 def test_a_paired_change_holds_its_estimate_and_turns_with_the_sides(counts: tuple[int, ...]) -> None:
     before, after = pairs(*counts)

@@ -39,7 +39,7 @@ def tasks(draw):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(tasks(), st.integers(0, 10**6))
 def test_every_sample_keeps_its_promises(task, seed):
     sample = make_needle_sample(TOKENIZER, task, seed)
@@ -68,7 +68,7 @@ def test_every_sample_keeps_its_promises(task, seed):
     assert all(TOKENIZER.decode(ids[:start])[-1:] in ("", " ") for start in starts)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.sampled_from([0, 25, 50, 75, 100]), st.integers(1, 8), st.integers(0, 10**6))
 def test_depth_is_met_at_a_sentence_end(depth, n, seed):
     sample = make_needle_sample(TOKENIZER, NeedleTask(n, 900, depth), seed)

@@ -21,7 +21,7 @@ FACT = re.compile(r"The number that (\S+) has in (.+) is (\d+)\.")
 BOOK = " ".join(itertools.islice(grammar.sentences(2, "tests"), 60))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 5), st.integers(1, 5), st.sampled_from([None, 0, 50, 100]), st.integers(0, 10**6))
 def test_every_name_has_a_number_in_every_city_and_one_is_asked_for(n_names, n_cities, depth, seed):
     task = PairsTask(n_names, n_cities, 300 + 62 * n_names * n_cities, depth)

@@ -21,7 +21,7 @@ BOOK = " ".join(itertools.islice(grammar.sentences(2, "tests"), 150))
 BOOK += " The Pantry was shut. " + " ".join(itertools.islice(grammar.sentences(3, "tests"), 50))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from(list(TASKS)),
     st.just(0) | st.integers(20, 1500),

@@ -43,7 +43,7 @@ def drop(who, thing):
     return Fact("drop", (who, thing), "")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(list(TASKS)), seeds)
 def test_every_story_keeps_its_promises_for_a_second_reader(task, seed):
     story = make_story(task, seed)
@@ -59,7 +59,7 @@ def test_every_story_keeps_its_promises_for_a_second_reader(task, seed):
     assert story.answer in LABELS[task] and story.answer not in question
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sampled_from(list(TASKS)), seeds, st.data())
 def test_the_package_reads_any_part_of_a_story_as_the_second_reader_does(task, seed, data):
     story = make_story(task, seed)

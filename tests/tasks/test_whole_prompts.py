@@ -135,7 +135,7 @@ def check_answer(tokenizer: Tokenizer, sample) -> None:
         assert tokenizer is tokenizer_of("merges across words")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 6),
@@ -153,7 +153,7 @@ def test_a_needle_prompt_is_its_text_encoded(kind, seed, n, more, depth, ruler, 
     check_needles(tokenizer, make_needle_sample(tokenizer, task, seed), length)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 4),
@@ -178,7 +178,7 @@ def check_needles(tokenizer: Tokenizer, sample, length: int) -> None:
     assert all(a.stop <= b.start + 1 for a, b in itertools.pairwise(sample.spans))
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     name=st.sampled_from(["qa2", "qa5"]),
     seed=st.integers(0, 10**6),

@@ -23,9 +23,7 @@ texts = st.one_of(
 )
 KINDS = ["bytes", "tiktoken", "sp", "sp without fallback", "byte-level", "byte-level trimmed", "word pieces"]
 LOSSLESS = ["bytes", "tiktoken", "byte-level"]
-thorough = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+thorough = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def readable(piece: str) -> bool:

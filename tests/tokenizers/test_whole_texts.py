@@ -98,7 +98,7 @@ def made(build: str) -> JsonTokenizer:
 
 
 @pytest.mark.parametrize("build", BUILDS)
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(text=texts)
 @example("the thing é日 <tool> ab <|end|>")
 @example("<0xF0>")

@@ -30,3 +30,9 @@ LISTS = (
 def test_every_figure_stands_in_the_list_of_a_test() -> None:
     listed = {entry if isinstance(entry, str) else entry[0] for figures in LISTS for entry in figures}
     assert listed == registry().keys()
+
+
+def test_every_figure_can_be_made() -> None:
+    """None leaves open how its result, or what it is of, comes about."""
+    lacking = {name: sorted(kind.__abstractmethods__) for name, kind in registry().items()}
+    assert {name: open for name, open in lacking.items() if open} == {}

@@ -29,8 +29,8 @@ from mta_viz.printed import valid
 def limits(figure: Figure) -> tuple[tuple[float, float], ...]:
     """The ends of every colour scale of a figure, each pair once, in the order of its traces."""
     sides = (("zmin", "zmax"), ("cmin", "cmax"))
-    ends = ([getattr(holder, end, None) for end in pair] for holder in _coloured(figure) for pair in sides)
-    return tuple(dict.fromkeys((float(pair[0]), float(pair[1])) for pair in ends if None not in pair))
+    ends: list[Any] = [[getattr(at, end, None) for end in pair] for at in _coloured(figure) for pair in sides]
+    return tuple(dict.fromkeys((float(low), float(high)) for low, high in ends if None not in (low, high)))
 
 
 def _coloured(figure: go.Figure) -> list[Any]:

@@ -127,11 +127,6 @@ class Thumbnails:
     distribution: bool
     values: Float[Tensor, "layer head row column"]
 
-    @property
-    def masked(self) -> Bool[Tensor, "row column"]:
-        """Blocks in which every key comes after every query."""
-        return torch.ones(self.values.shape[2:], dtype=torch.bool).triu(1)
-
     def map(self, layer: int, head: int) -> AttentionMap:
         """One of them as a map (for colour limits, which maps share)."""
         values = self.values[self.layers.index(layer), head]

@@ -22,7 +22,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import OF_KERNEL, OF_MIXING, PLACES, Edit, Plan, PlanData, plan_as_data
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tables import Table
+from mta_viz.tables import Table, finite
 from mta_viz.writing import write
 
 FILES: dict[Edit, str] = {
@@ -249,18 +249,14 @@ def write_effects(file: Path, effects: Effects) -> None:
     """Replace `file`; a reader never sees half of it. Raises MtaVizError when the disk refuses."""
     # One effect a line; a number that is not finite is null.
     rows = [asdict(effect) | {"plan": plan_as_data(effect.plan)} for effect in effects.effects]
-    lines = ",".join(f"\n  {json.dumps(_rounded(row), allow_nan=False)}" for row in rows)
+    lines = ",".join(f"\n  {json.dumps(_rounded(row))}" for row in rows)
     data = _rounded({"format": FORMAT, **asdict(replace(effects, effects=()))})
     del data["effects"]
-    head = json.dumps(data, indent=1, allow_nan=False).removesuffix("\n}")
+    head = json.dumps(data, indent=1).removesuffix("\n}")
     write(file, f'{head},\n "effects": [{lines}\n ]\n}}\n')
 
 
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _rounded(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_rounded(inner) for inner in value]
-    if isinstance(value, float):
-        return round(value, 6) + 0.0 if math.isfinite(value) else None  # no -0.0
-    return value
+def _rounded(row: dict[str, Any]) -> Any:
+    """Numbers to six decimals, without -0.0."""
+    text = json.dumps(finite(row), allow_nan=False)
+    return json.loads(text, parse_float=lambda digits: round(float(digits), 6) + 0.0)

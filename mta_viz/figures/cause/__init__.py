@@ -20,6 +20,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, NamedFigure, Source, named
 from mta_viz.figures.cause import worth as worth
 from mta_viz.figures.cause.attribution import meter_of
+from mta_viz.figures.cause.worth import TASKS as TASKS
 from mta_viz.model.plans import Plan
 from mta_viz.plots.cause import set_beside_random, sweep_map
 from mta_viz.plots.theme import Figure
@@ -35,12 +36,6 @@ WORDS: Mapping[Swept, str] = {
     "heads": "heads off",
 }
 KIND = {"pre": "kernels", "post": "kernels", "head_pre": "mixing", "head_post": "mixing", "heads": "heads"}
-TASKS = {
-    "needle": "the needle task",
-    "pairs": "the pairs task",
-    "file": "the task of a file",
-    "blocks": "block finding",
-}
 MAP_PX, LEAST = 452, 0.1  # the last: a share, the end of the smallest scale
 
 

@@ -26,12 +26,9 @@ EDITS: dict[Edit, str] = {
     "identity": "is set to the identity: its shape goes, and its gain and sign",
     "zero": "is set to zero",
 }
-TASK_WORDS: dict[shapley_file.Task, str] = {
-    "needle": "The needle task",
-    "pairs": "The pairs task",
-    "file": "A task from a file",
-    "blocks": "Block finding",
-    "prompt": "This prompt alone",
+TASKS: dict[shapley_file.Task, str] = {
+    **{"needle": "the needle task", "pairs": "the pairs task", "file": "the task of a file"},
+    **{"blocks": "block finding", "prompt": "this prompt alone"},
 }
 
 
@@ -121,9 +118,9 @@ class OfShapley(Measured[shapley_file.TaskShapley]):
         """The task, n, what is taken out, the whole effect."""
         shared = result.shared
         return (
-            f"{TASK_WORDS[result.task]}: {result.setting}; {samples_words(result)}, the same throughout "
-            f"(seed {result.seed}). A kernel that is taken "
-            f"out {EDITS[shared.edit]}. Log-probability of the right answer with all kernels "
+            f"{TASKS[result.task].capitalize()}: {result.setting}; {samples_words(result)}, the same "
+            f"throughout (seed {result.seed}). A kernel that is taken out {EDITS[shared.edit]}. "
+            "Log-probability of the right answer with all kernels "
             f"{score_text(shared.complete)} nats, with none {score_text(shared.none)}: the whole effect is "
             f"{score_text(shared.effect)} nats."
         )

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from cli_support import assert_refused
 
 import mta_viz
@@ -73,17 +74,22 @@ def test_effects_at_own_tap_lie_beside_those_at_identity(run, small):
     assert_refused(refused, "edit differ")
 
 
-def test_recurrence_in_a_file_of_kernels_and_none_with_itself(run, folder, model, tmp_path):
+def test_recurrence_in_a_file_of_kernels_and_none_with_itself(run, model, tmp_path):
     from safetensors.torch import save_file
+
+    config = replace(model.config, mta=MTAOptions(pre_kernel=(6, 11)))
+    folder, weights = tmp_path / "planted", HookedMTA(config).state_dict()
+    weights["blocks.1.attn.kernel_pre"][2, :, :6] = torch.eye(6)  # a diagonal
+    write_native(folder, config, weights, tokenizer_name="char", tokenizer_path=None, dtype=None)
 
     def saved(name: str, factor: float) -> Path:
         taps = {entry.key: entry.layout.write(factor * weights[at]) for at, entry in entries.items()}
         save_file({key: value.contiguous() for key, value in taps.items()}, tmp_path / name)
         return tmp_path / name
 
-    entries, weights = kernel_entries(model.config), model.state_dict()
+    entries = kernel_entries(config)
     (other,) = run("recurrence", folder, saved("twice.safetensors", 2.0)).json["others"]
-    assert other["same"] == other["named"]
+    assert other["same"] == other["named"] == len(other["kernels"]) > 0
     assert all(row["cosine"] == pytest.approx(1) for row in other["kernels"])
     for itself in (folder, saved("own.safetensors", 1.0)):
         assert_refused(run("recurrence", folder, itself), "matched with itself every name comes again")

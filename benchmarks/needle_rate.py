@@ -18,11 +18,10 @@ def print_rates(checkpoint: Path, length: int, samples: int, device: str) -> Non
 
     from mta_viz.analysis.labs.sweep import Sweep, run_sweep
     from mta_viz.run.tracing import generate, load, score
-    from mta_viz.tasks.needles import make_needle_sample
 
     model = load(checkpoint, device=device, dtype=torch.float32)
     sweep = Sweep((4,), (length,), (50,), samples)
-    made = [make_needle_sample(model.tokenizer, sweep.task(setting), seed) for setting, seed in sweep.keys]
+    made = [sweep.task(setting).sample(model.tokenizer, seed) for setting, seed in sweep.keys]
     new = max(len(sample.answer_ids) for sample in made) + 1
 
     def anew() -> None:

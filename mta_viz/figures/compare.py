@@ -19,7 +19,7 @@ from mta_viz.config import Head, KernelPlace, Where
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import beside
 from mta_viz.figures.base import Measured, Source, named
-from mta_viz.model.plans import everything_to_identity
+from mta_viz.model.plans import every_kernel
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.cause import sweep_map
@@ -37,7 +37,7 @@ def side_names(source: Source) -> tuple[str, str]:
         return _model_name(source), _model_name(source.other)
     if b.plan == a.plan:
         return "prompt A", "prompt B"
-    twin = b.plan == everything_to_identity(a.config)
+    twin = b.plan == every_kernel(a.config)
     return (_model_name(source), "kernels at identity") if twin else ("original", "edited")
 
 

@@ -64,11 +64,12 @@ OF_MIXING: dict[Edit, type[OfMixing]] = {
 PLACES: tuple[tuple[KernelPlace, MixingPlace], ...] = (("pre", "head_pre"), ("post", "head_post"))
 
 
-def every_kernel(config: ModelConfig, edit: Edit) -> Plan:
+def every_kernel(config: ModelConfig, edit: Edit = "identity") -> Plan:
     """All key-query kernels and all head mixing without their shape; empty for a plain Transformer.
 
-    `identity`: every map passes unchanged. `own-tap`: gain and sign stay, of head mixing each head's own
-    weight. `zero`: key-query kernels only, since head mixing of zeros is a layer without attention.
+    `identity`: every map passes unchanged, nothing of MTA is left but norms and gates. `own-tap`: gain and
+    sign stay, of head mixing each head's own weight. `zero`: key-query kernels only, since head mixing of
+    zeros is a layer without attention.
     """
     plan: list[Intervention] = []
     for layer, (kernel, mixing) in product(range(config.n_layers), PLACES):
@@ -77,11 +78,6 @@ def every_kernel(config: ModelConfig, edit: Edit) -> Plan:
         if getattr(config.kernels(layer), mixing) and edit in OF_MIXING:
             plan.append(OF_MIXING[edit](layer, mixing))
     return tuple(plan)
-
-
-def everything_to_identity(config: ModelConfig) -> Plan:
-    """`every_kernel` at the identity: the model with nothing of MTA but norms and gates."""
-    return every_kernel(config, "identity")
 
 
 def plan_as_data(plan: Sequence[Intervention]) -> list[dict[str, Any]]:

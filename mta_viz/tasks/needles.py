@@ -61,23 +61,18 @@ class NeedleTask:
         return self.needle.split("{value}")[0].rstrip() if self.question is None else self.question
 
     def sample(self, tokenizer: Tokenizer, seed: int) -> NeedleSample:
-        """As `make_needle_sample`."""
-        return make_needle_sample(tokenizer, self, seed)
-
-
-def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> NeedleSample:
-    """The sample number `seed` of a task. Raises as `facts.hide` does."""
-    name = f"needles {task.n_needles}/{task.length}/{task.depth}"
-    rng = random.Random(f"{name}/{seed}")
-    cities = rng.sample(task.cities, task.n_needles)
-    numbers = rng.sample(task.numbers, task.n_needles)
-    facts = [
-        Fact(city, str(value), task.needle.replace("{city}", city).replace("{value}", str(value)))
-        for city, value in zip(cities, numbers, strict=True)
-    ]
-    question = task.question_template.replace("{city}", cities[0])
-    hidden = Hidden(facts, question, task.length, task.depth, task.haystack, cities)
-    return hide(tokenizer, hidden, rng, seed, f"{name} haystack")
+        """The sample number `seed`. Raises as `facts.hide` does."""
+        name = f"needles {self.n_needles}/{self.length}/{self.depth}"
+        rng = random.Random(f"{name}/{seed}")
+        cities = rng.sample(self.cities, self.n_needles)
+        numbers = rng.sample(self.numbers, self.n_needles)
+        facts = [
+            Fact(city, str(value), self.needle.replace("{city}", city).replace("{value}", str(value)))
+            for city, value in zip(cities, numbers, strict=True)
+        ]
+        question = self.question_template.replace("{city}", cities[0])
+        hidden = Hidden(facts, question, self.length, self.depth, self.haystack, cities)
+        return hide(tokenizer, hidden, rng, seed, f"{name} haystack")
 
 
 def _needle_problems(task: NeedleTask) -> list[str]:
@@ -141,23 +136,18 @@ class PairsTask:
             raise PromptError("The pairs task cannot be set up: " + "; ".join(problems))
 
     def sample(self, tokenizer: Tokenizer, seed: int) -> NeedleSample:
-        """As `make_pairs_sample`."""
-        return make_pairs_sample(tokenizer, self, seed)
-
-
-def make_pairs_sample(tokenizer: Tokenizer, task: PairsTask, seed: int) -> NeedleSample:
-    """The sample number `seed` of a task. Raises as `facts.hide` does."""
-    stream = f"pairs {task.n_names}x{task.n_cities}/{task.length}/{task.depth}"
-    rng = random.Random(f"{stream}/{seed}")
-    names, cities = rng.sample(task.names, task.n_names), rng.sample(task.cities, task.n_cities)
-    numbers = rng.sample(task.numbers, len(names) * len(cities))
-    facts = [
-        Fact(f"{name} in {city}", str(value), SENTENCE.format(name=name, city=city, value=value))
-        for (name, city), value in zip(itertools.product(names, cities), numbers, strict=True)
-    ]
-    question = QUESTION.format(name=names[0], city=cities[0])
-    hidden = Hidden(facts, question, task.length, task.depth, task.haystack, (*names, *cities))
-    return hide(tokenizer, hidden, rng, seed, f"{stream} haystack")
+        """The sample number `seed`. Raises as `facts.hide` does."""
+        stream = f"pairs {self.n_names}x{self.n_cities}/{self.length}/{self.depth}"
+        rng = random.Random(f"{stream}/{seed}")
+        names, cities = rng.sample(self.names, self.n_names), rng.sample(self.cities, self.n_cities)
+        numbers = rng.sample(self.numbers, len(names) * len(cities))
+        facts = [
+            Fact(f"{name} in {city}", str(value), SENTENCE.format(name=name, city=city, value=value))
+            for (name, city), value in zip(itertools.product(names, cities), numbers, strict=True)
+        ]
+        question = QUESTION.format(name=names[0], city=cities[0])
+        hidden = Hidden(facts, question, self.length, self.depth, self.haystack, (*names, *cities))
+        return hide(tokenizer, hidden, rng, seed, f"{stream} haystack")
 
 
 def shared_word(asked: str, other: str) -> str:

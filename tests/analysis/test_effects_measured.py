@@ -7,13 +7,7 @@ import pytest
 import torch
 
 from mta_viz.analysis.cause.effects import Effects, Estimate, kernel_of
-from mta_viz.analysis.cause.sweeps import (
-    Outcome,
-    effect_plans,
-    heads_alone,
-    measure_effects,
-    paired_effect,
-)
+from mta_viz.analysis.cause.sweeps import Outcome, effect_plans, heads_alone, measure_effects, paired_effect
 from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.analysis.labs.needle import judge
 from mta_viz.analysis.labs.task_samples import blocks_batches, series_batches
@@ -21,12 +15,12 @@ from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.editing import edited
 from mta_viz.model.interventions import AblateHead, KernelToIdentity, MixingToIdentity
-from mta_viz.model.plans import everything_to_identity
+from mta_viz.model.plans import every_kernel
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.named_tasks import series_of
 from mta_viz.run.tracing import score
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import NeedleTask
 from mta_viz.tokenizers.builtin import BytesTokenizer
 from tests.tiny_models import random_weights
 
@@ -57,7 +51,7 @@ def test_plans_are_each_kernel_each_row_each_matrix_and_everything():
     rows = {layer: [(MixingToIdentity(layer, "head_post", head),) for head in (0, 1)] for layer in (0, 1)}
     whole = {layer: (MixingToIdentity(layer, "head_post"),) for layer in (0, 1)}
     assert effect_plans(CONFIG) == [
-        *rows[0], whole[0], *kernels, *rows[1], whole[1], everything_to_identity(CONFIG),
+        *rows[0], whole[0], *kernels, *rows[1], whole[1], every_kernel(CONFIG),
     ]  # fmt: skip
     assert effect_plans(replace(CONFIG, mta=MTAOptions())) == []
 
@@ -132,8 +126,8 @@ def test_needle_batches_ask_at_every_depth_and_judge_as_the_evaluation_does():
     shapes = replace(CONFIG, vocab_size=258, n_ctx=1600)
     model, tokenizer = HookedMTA(shapes), BytesTokenizer()
     batches = series_batches(model, tokenizer, series_of("needle", 800), 6, 4)
-    samples = [make_needle_sample(tokenizer, NeedleTask(4, 800, depth), 4) for depth in (0, 25, 50, 75, 100)]
-    samples.append(make_needle_sample(tokenizer, NeedleTask(4, 800, 0), 5))
+    samples = [NeedleTask(4, 800, depth).sample(tokenizer, 4) for depth in (0, 25, 50, 75, 100)]
+    samples.append(NeedleTask(4, 800, 0).sample(tokenizer, 5))
     answers = [answer for batch in batches for answer in batch.answers]
     assert answers == [sample.answer_ids for sample in samples]
     for batch, start in zip(batches, range(0, 6, 2), strict=True):

@@ -10,7 +10,7 @@ from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import capture, run_hooks
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import NeedleTask
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_the_block_region_is_query_letters_x_target_block():
 
 @pytest.mark.parametrize("layer", [1, 3])
 def test_sums_are_those_of_the_hooks(model, layer):
-    sample = make_needle_sample(model.tokenizer, NeedleTask(2, 300, 50), 0)
+    sample = NeedleTask(2, 300, 50).sample(model.tokenizer, 0)
     shown = needle_region(sample)
     tokens = sample.tokens
     names = [stage.hook_name(layer) for stage in Stage if not stage.is_second]

@@ -22,7 +22,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture, generate, run_hooks
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import NeedleTask
 from tests.tiny_models import config, random_weights
 
 TASK = NeedleTask(3, 420, 50)
@@ -35,7 +35,7 @@ def model() -> HookedMTA:
 
 @pytest.fixture(scope="module")
 def sample(model):
-    return make_needle_sample(model.tokenizer, TASK, 1)
+    return TASK.sample(model.tokenizer, 1)
 
 
 @pytest.fixture(scope="module")

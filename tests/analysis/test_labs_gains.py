@@ -9,7 +9,7 @@ from mta_viz.analysis.labs.needle import finder_means, mean_score, ranked_places
 from mta_viz.errors import Cancelled, ConfigError
 from mta_viz.run.tracing import capture
 from mta_viz.tasks.intervals import mean_interval, median_interval
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import NeedleTask
 
 TASK = NeedleTask(2, 260, 50)
 
@@ -46,7 +46,7 @@ def test_samples_are_those_of_the_lab_and_partial_results_come_one_by_one():
     for key in ("span.final", "gain.kq", "selectivity"):
         each = []
         for seed in (5, 6, 7):
-            sample = make_needle_sample(model.tokenizer, TASK, seed)
+            sample = TASK.sample(model.tokenizer, seed)
             each.append(find(capture(model, sample.tokens), sample_parts(sample)).asked.values[key])
         mean = torch.stack(each).mean(0)
         assert torch.allclose(whole.score(key).mean, mean, atol=1e-6, equal_nan=True)

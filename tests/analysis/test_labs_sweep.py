@@ -33,7 +33,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import generate, score
 from mta_viz.tasks.intervals import accuracy_interval, paired_change_interval
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import NeedleTask
 from mta_viz.tokenizers.builtin import BytesTokenizer
 from tests.tiny_models import TWO_HEADS
 
@@ -70,7 +70,7 @@ def oracle(monkeypatch, spoken):
 
 @pytest.mark.parametrize("what", ["asked", "needle", "other", "longer", "nothing"])
 def test_verdicts_name_the_needle_that_was_answered(model, monkeypatch, what):
-    samples = [make_needle_sample(BytesTokenizer(), NeedleTask(4, 500, 50), seed) for seed in range(4)]
+    samples = [NeedleTask(4, 500, 50).sample(BytesTokenizer(), seed) for seed in range(4)]
     others = {one.tokens.ids: [n for n in one.needles if n.kind == "needle"][1] for one in samples}
     spoken = {
         "asked": lambda one: one.answer,
@@ -89,7 +89,7 @@ def test_verdicts_name_the_needle_that_was_answered(model, monkeypatch, what):
 
 
 def test_one_pass_says_what_greedy_decoding_says(model):
-    samples = [make_needle_sample(model.tokenizer, NeedleTask(2, 300, 50), seed) for seed in range(3)]
+    samples = [NeedleTask(2, 300, 50).sample(model.tokenizer, seed) for seed in range(3)]
     verdicts = answer(model, model.tokenizer, samples)
     for one, verdict in zip(samples, verdicts, strict=True):
         said = digits(model.tokenizer.decode(generate(model, one.tokens, 6)))
@@ -111,7 +111,7 @@ def test_the_quick_pass_gives_the_logits_of_the_whole_one(model, n_last):
 
 def test_a_batch_gives_what_its_samples_give_alone(model):
     """Whatever stands after a shorter answer."""
-    samples = [make_needle_sample(model.tokenizer, NeedleTask(2, 300, 50), seed) for seed in range(6)]
+    samples = [NeedleTask(2, 300, 50).sample(model.tokenizer, seed) for seed in range(6)]
     ids = answers.with_answers(samples)
     n_last = ids.shape[1] - len(samples[0].tokens) + 1
     other, together = ids.clone(), end_logits(model, ids, n_last)

@@ -10,7 +10,7 @@ from model_cases import EXAMPLES
 
 from mta_viz.analysis.attention.spans import MAX_PATTERN, Span, find, needle_spans, next_letter
 from mta_viz.errors import PromptError
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import NeedleTask
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.builtin import BytesTokenizer
 
@@ -129,7 +129,7 @@ def test_letters_are_given_in_order() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_needles_of_a_prompt_are_those_it_was_made_of(seed: int) -> None:
-    sample = make_needle_sample(BytesTokenizer(), NeedleTask(n_needles=3, length=400), seed)
+    sample = NeedleTask(n_needles=3, length=400).sample(BytesTokenizer(), seed)
     gold = [one for one in sample.spans if one.kind != "answer"]
     spans = needle_spans(sample.tokens)
     assert [(one.start, one.stop) for one in spans] == [(one.start, one.stop) for one in gold]

@@ -26,7 +26,7 @@ from mta_viz.checkpoint.relatives import plain_twin
 from mta_viz.config import MTAOptions
 from mta_viz.errors import PromptError
 from mta_viz.model.editing import edited
-from mta_viz.model.plans import everything_to_identity
+from mta_viz.model.plans import every_kernel
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture, generate
@@ -89,10 +89,7 @@ def gains_by_hand(opening: Story, trace) -> dict[KernelId, float]:
     """What every kernel adds to the asked span's share in the last row."""
     span, last, gains = opening.asked, len(trace.tokens) - 1, {}
     for layer, head in ((layer, head) for layer in (1, 3) for head in range(4)):
-        for where, stages in (
-            ("pre", (Stage.RAW, Stage.KQ)),
-            ("post", (Stage.SOFTMAX, Stage.SOFTMAX_KQ)),
-        ):
+        for where, stages in (("pre", (Stage.RAW, Stage.KQ)), ("post", (Stage.SOFTMAX, Stage.SOFTMAX_KQ))):
             shares = []
             for stage in stages:
                 row = trace.map(layer, stage, head)[last, : last + 1].double()
@@ -191,7 +188,7 @@ def test_a_measurement_of_these_weights_and_this_task_chooses(folder):
     measured(folder, own_tap, "own-tap")  # before what was measured at the identity
     assert story(model, NEEDLES).kernel == own_tap
     assert story(model, TEXT).by == "gain"  # no needle is asked for
-    assert story(edited(model, everything_to_identity(model.config)[:1]), NEEDLES).by == "gain"
+    assert story(edited(model, every_kernel(model.config)[:1]), NEEDLES).by == "gain"
     for edit in ("identity", "own-tap"):
         measured(folder, identity, edit, sha="0" * 64)
     assert story(model, NEEDLES).kernel == by_gain
@@ -225,7 +222,7 @@ def test_a_part_of_a_character_is_named_as_such(model):
 
 
 def test_kernels_at_the_identity_do_not_stand_out(model):
-    opening = story(edited(model, everything_to_identity(model.config)), NEEDLES)
+    opening = story(edited(model, every_kernel(model.config)), NEEDLES)
     assert opening.gain == 0 and opening.log_odds_change == 0 and not opening.stands_out
     words = opening.sentence()  # of the one kernel that was looked at, and of no other
     assert " does not stand out: the head gives " in words and "Nothing" not in words

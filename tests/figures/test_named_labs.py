@@ -20,16 +20,12 @@ from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source, drawn
-from mta_viz.figures.labs.measured import (
-    ITSELF,
-    OfSweep,
-    SweepMap,
-)
+from mta_viz.figures.labs.measured import ITSELF, OfSweep, SweepMap
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.intervals import accuracy_interval
-from mta_viz.tasks.needles import NeedleTask, PairsTask, make_needle_sample, make_pairs_sample
+from mta_viz.tasks.needles import NeedleTask, PairsTask
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tokenizers.builtin import CharTokenizer
 from tests.analysis.lab_models import byte_model
@@ -152,7 +148,7 @@ def test_arms_are_a_line_each_with_their_seeds_and_the_base(name, model, tmp_pat
 
 
 def test_finders_are_those_of_the_call(model, letters):
-    sample = make_needle_sample(model.tokenizer, NeedleTask(2, 220, 50), 3)
+    sample = NeedleTask(2, 220, 50).sample(model.tokenizer, 3)
     finder = find(capture(model, sample.tokens), sample_parts(sample))
     shown = figure("needle-finder", model, **NEEDLES, score="gain.kq", part="B")
     part = next(part for part in finder.parts.all if part.letter == "B")
@@ -163,7 +159,7 @@ def test_finders_are_those_of_the_call(model, letters):
 
 
 def test_pairs_and_written_prompts_are_found_in_as_needles_are(model):
-    sample = make_pairs_sample(model.tokenizer, PairsTask(2, 2, 330, 50), 3)
+    sample = PairsTask(2, 2, 330, 50).sample(model.tokenizer, 3)
     finder = find(capture(model, sample.tokens), sample_parts(sample))
     assert figure("pairs-finder", model, **PAIRS).table.csv() == finder.asked.table().csv()
     assert f"the needle “{sample.subject}”" in figure("pairs-finder", model, **PAIRS).caption

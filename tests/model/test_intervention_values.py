@@ -30,7 +30,7 @@ from mta_viz.model.plans import (
     Listed,
     active,
     check_plan,
-    everything_to_identity,
+    every_kernel,
     from_address,
     plan_as_data,
     plan_from_data,
@@ -230,10 +230,7 @@ PATCH = {"kind": "patch_head", "layer": 0, "head": 0, "stage": "z", "prompt": "a
         ({"kind": "replace_kernel"} | KERNEL | {"taps": [[float("nan")]]}, "finite"),
         ({"kind": "replace_kernel"} | KERNEL | {"taps": [[3.5e38]]}, "finite"),
         ({"kind": "replace_kernel"} | KERNEL | {"taps": [[10**400]]}, "a valid number"),
-        (
-            {"kind": "scale_towards_identity"} | KERNEL | {"strength": 10**400},
-            "expected a valid number",
-        ),
+        ({"kind": "scale_towards_identity"} | KERNEL | {"strength": 10**400}, "expected a valid number"),
     ],
 )
 def test_what_fits_no_model_is_refused_at_once(entry: dict, word: str):
@@ -277,7 +274,7 @@ def test_taps_that_are_no_table_are_refused(taps: object):
 
 
 def test_everything_to_identity_names_each_kernel_and_matrix_once():
-    assert everything_to_identity(CONFIG) == (
+    assert every_kernel(CONFIG) == (
         MixingToIdentity(0, "head_pre"),
         KernelToIdentity(1, 0, "pre"),
         KernelToIdentity(1, 1, "pre"),
@@ -285,4 +282,4 @@ def test_everything_to_identity_names_each_kernel_and_matrix_once():
     )
     after = replace(CONFIG, n_layers=1, mta=MTAOptions(post_kernel=(2, 3), head_post_group=2))
     kernels = KernelToIdentity(0, 0, "post"), KernelToIdentity(0, 1, "post")
-    assert everything_to_identity(after) == (*kernels, MixingToIdentity(0, "head_post"))
+    assert every_kernel(after) == (*kernels, MixingToIdentity(0, "head_post"))

@@ -26,7 +26,7 @@ from mta_viz.model.interventions import (
     ReplaceKernel,
     ScaleTowardsIdentity,
 )
-from mta_viz.model.plans import Plan, everything_to_identity
+from mta_viz.model.plans import Plan, every_kernel
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture, generate, run_hooks, score
@@ -91,7 +91,7 @@ def test_an_empty_plan_changes_no_bit(block: dict, ids: list[int]):
 def test_all_at_identity_is_the_plain_transformer(block: dict, ids: list[int], seed: int):
     model = random_case(block, seed).build()
     shapes = model.config
-    plan = list(everything_to_identity(shapes))
+    plan = list(every_kernel(shapes))
     for layer in range(shapes.n_layers):
         plan += [BypassGroupNorm(layer)] if shapes.mta.group_norm else []
         plan += [BypassGate(layer)] if shapes.mta.gate else []

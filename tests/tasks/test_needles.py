@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.facts import Piece, answer_ids, fill, split_sentences
-from mta_viz.tasks.needles import (
-    PAPER_NEEDLE,
-    RULER_NEEDLE,
-    RULER_QUESTION,
-    TEMPLATES,
-    NeedleTask,
-    make_needle_sample,
-)
+from mta_viz.tasks.needles import PAPER_NEEDLE, RULER_NEEDLE, RULER_QUESTION, TEMPLATES, NeedleTask
 from mta_viz.tokenizers.builtin import BytesTokenizer, CharTokenizer
 from mta_viz.training.needle_data import as_tokenizer, train_tokenizer
 
@@ -42,7 +35,7 @@ def tasks(draw):
 @settings(max_examples=25)
 @given(tasks(), st.integers(0, 10**6))
 def test_every_sample_keeps_its_promises(task, seed):
-    sample = make_needle_sample(TOKENIZER, task, seed)
+    sample = task.sample(TOKENIZER, seed)
     ids = sample.tokens.ids + sample.answer_ids
     assert len(sample.tokens) == task.length
     assert ids[0] == TOKENIZER.bos_id
@@ -71,7 +64,7 @@ def test_every_sample_keeps_its_promises(task, seed):
 @settings(max_examples=15)
 @given(st.sampled_from([0, 25, 50, 75, 100]), st.integers(1, 8), st.integers(0, 10**6))
 def test_depth_is_met_at_a_sentence_end(depth, n, seed):
-    sample = make_needle_sample(TOKENIZER, NeedleTask(n, 900, depth), seed)
+    sample = NeedleTask(n, 900, depth).sample(TOKENIZER, seed)
     asked = next(span for span in sample.spans if span.kind == "asked")
     others = sum(s.stop - s.start + 1 for s in sample.needles if s.start < asked.start)
     total = 900 - 1 - sum(s.stop - s.start + 1 for s in sample.needles)
@@ -90,24 +83,24 @@ def test_depth_is_met_at_a_sentence_end(depth, n, seed):
 @pytest.mark.parametrize("depth", [0, 100])
 def test_the_asked_needle_is_outermost_also_where_several_needles_meet(depth):
     for seed in range(12):  # in 230 tokens, 8 needles share one or two places
-        sample = make_needle_sample(TOKENIZER, NeedleTask(8, 230, depth), seed)
+        sample = NeedleTask(8, 230, depth).sample(TOKENIZER, seed)
         assert sample.needles[0 if depth == 0 else -1].kind == "asked"
 
 
 def test_own_tokenizer_encodes_a_whole_prompt_as_its_sentences():
     for seed in range(5):
-        tokens = make_needle_sample(TOKENIZER, NeedleTask(6, 700), seed).tokens
+        tokens = NeedleTask(6, 700).sample(TOKENIZER, seed).tokens
         assert TOKENIZER.encode(tokens.text).ids == tokens.ids
 
 
 def test_a_sample_depends_on_task_and_seed_alone():
     task = NeedleTask(4, 400, 50)
-    assert make_needle_sample(TOKENIZER, task, 5) == make_needle_sample(TOKENIZER, task, 5)
-    assert make_needle_sample(TOKENIZER, task, 5) != make_needle_sample(TOKENIZER, task, 6)
+    assert task.sample(TOKENIZER, 5) == task.sample(TOKENIZER, 5)
+    assert task.sample(TOKENIZER, 5) != task.sample(TOKENIZER, 6)
 
 
 def test_all_depths_and_orders_occur_when_depth_is_free():
-    samples = [make_needle_sample(TOKENIZER, NeedleTask(4, 400), seed) for seed in range(40)]
+    samples = [NeedleTask(4, 400).sample(TOKENIZER, seed) for seed in range(40)]
     assert min(sample.depth for sample in samples) < 15 and max(sample.depth for sample in samples) > 85
     ranks = {[span.kind for span in sample.needles].index("asked") for sample in samples}
     assert ranks == {0, 1, 2, 3}
@@ -115,25 +108,25 @@ def test_all_depths_and_orders_occur_when_depth_is_free():
 
 def test_another_tokenizer_works_and_one_without_capitals_is_refused():
     tokenizer = BytesTokenizer()
-    sample = make_needle_sample(tokenizer, NeedleTask(2, 900, 25), 0)
+    sample = NeedleTask(2, 900, 25).sample(tokenizer, 0)
     ids = sample.tokens.ids + sample.answer_ids
     assert all(tokenizer.decode(ids[s.start : s.stop]) == s.text for s in sample.spans)
     assert sample.answer_ids == tuple(f" {sample.answer}".encode())
     with pytest.raises(MtaVizError):
-        make_needle_sample(CharTokenizer(), NeedleTask(2, 900), 0)
+        NeedleTask(2, 900).sample(CharTokenizer(), 0)
 
 
 def test_errors_say_by_how_much():
     with pytest.raises(PromptError) as raised:
-        make_needle_sample(TOKENIZER, NeedleTask(4, 50), 0)
+        NeedleTask(4, 50).sample(TOKENIZER, 0)
     fixed, excess = map(
         int, re.search(r"take (\d+) tokens, (\d+) more than the length 50", str(raised.value)).groups()
     )
     assert fixed - excess == 50 and excess > 0
     # another length is another sample: with at most 24 tokens to a needle and 20 to a question, 120 is enough
-    assert len(make_needle_sample(TOKENIZER, NeedleTask(4, 120), 0).tokens) == 120
+    assert len(NeedleTask(4, 120).sample(TOKENIZER, 0).tokens) == 120
     with pytest.raises(PromptError, match=r"\d+ tokens too short"):
-        make_needle_sample(TOKENIZER, NeedleTask(1, 900, haystack="One sentence only. And two."), 0)
+        NeedleTask(1, 900, haystack="One sentence only. And two.").sample(TOKENIZER, 0)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +149,7 @@ def test_tasks_that_make_no_sense_are_refused(changes, message):
 def test_a_number_is_continued_as_the_answer_is():
     for question, template in [(None, PAPER_NEEDLE), TEMPLATES["RULER's"][::-1]]:
         task = NeedleTask(3, 500, needle=template, question=question)
-        sample = make_needle_sample(TOKENIZER, task, 4)
+        sample = task.sample(TOKENIZER, 4)
         ids = answer_ids(TOKENIZER, sample.question.text, sample.answer)
         assert ids == sample.answer_ids and TOKENIZER.decode(ids) == f" {sample.answer}"
 

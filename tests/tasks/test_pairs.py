@@ -11,7 +11,7 @@ from mta_viz.errors import PromptError
 from mta_viz.run.named_tasks import series_of
 from mta_viz.tasks import grammar
 from mta_viz.tasks.facts import DEPTHS
-from mta_viz.tasks.needles import HELD_OUT, KNOWN, NAMES, PairsTask, make_pairs_sample
+from mta_viz.tasks.needles import HELD_OUT, KNOWN, NAMES, PairsTask
 from mta_viz.tasks.stories import PEOPLE
 from mta_viz.tasks.words import CITIES, HELD_OUT_CITIES, made_up_cities
 from mta_viz.tokenizers.builtin import BytesTokenizer
@@ -25,7 +25,7 @@ BOOK = " ".join(itertools.islice(grammar.sentences(2, "tests"), 60))
 @given(st.integers(1, 5), st.integers(1, 5), st.sampled_from([None, 0, 50, 100]), st.integers(0, 10**6))
 def test_every_name_has_a_number_in_every_city_and_one_is_asked_for(n_names, n_cities, depth, seed):
     task = PairsTask(n_names, n_cities, 300 + 62 * n_names * n_cities, depth)
-    sample = make_pairs_sample(TOKENIZER, task, seed)
+    sample = task.sample(TOKENIZER, seed)
     facts = [FACT.fullmatch(span.text).groups() for span in sample.needles]
     names, cities, numbers = map(set, zip(*facts, strict=True))
     assert {(name, city) for name, city, _ in facts} == set(itertools.product(names, cities))
@@ -39,7 +39,7 @@ def test_every_name_has_a_number_in_every_city_and_one_is_asked_for(n_names, n_c
 
 
 def test_the_sentences_are_shuffled_among_the_text_and_any_of_them_is_asked_for():
-    samples = [make_pairs_sample(TOKENIZER, PairsTask(length=900), seed) for seed in range(40)]
+    samples = [PairsTask(length=900).sample(TOKENIZER, seed) for seed in range(40)]
     places = {[span.kind for span in sample.needles].index("asked") for sample in samples}
     assert {0, 8} < places and len(places) >= 7
     assert sum(bool(sample.sentences) for sample in samples) == 40
@@ -47,10 +47,10 @@ def test_the_sentences_are_shuffled_among_the_text_and_any_of_them_is_asked_for(
 
 
 def test_a_text_of_ones_own_gives_the_haystack_without_the_names_and_cities_of_the_sample():
-    first = make_pairs_sample(TOKENIZER, PairsTask(length=900), 3).subject
+    first = PairsTask(length=900).sample(TOKENIZER, 3).subject
     name, city = first.split(" in ")
     spoiled = f"{name} slept. {city} burned. " + BOOK
-    sample = make_pairs_sample(TOKENIZER, PairsTask(length=900, haystack=spoiled), 3)
+    sample = PairsTask(length=900, haystack=spoiled).sample(TOKENIZER, 3)
     assert sample.subject == first
     assert f"{name} slept" not in sample.tokens.text and f"{city} burned" not in sample.tokens.text
     assert any(sentence[:30] in sample.tokens.text for sentence in BOOK.split(". "))
@@ -60,7 +60,7 @@ def test_samples_for_kernels_have_the_asked_sentence_at_every_depth_in_turn():
     samples = series_of("pairs", 1500).samples(TOKENIZER, 6, 4)
     wanted = [PairsTask(length=1500, depth=depth) for depth in (*DEPTHS, 0)]
     seeds = (4, 4, 4, 4, 4, 5)
-    assert samples == [make_pairs_sample(TOKENIZER, *each) for each in zip(wanted, seeds, strict=True)]
+    assert samples == [task.sample(TOKENIZER, seed) for task, seed in zip(wanted, seeds, strict=True)]
 
 
 def test_held_out_words_are_never_known_ones():
@@ -68,7 +68,7 @@ def test_held_out_words_are_never_known_ones():
         assert held_out and not set(known) & set(held_out)
     assert HELD_OUT.cities == HELD_OUT_CITIES and KNOWN.names + HELD_OUT.names == NAMES
     task = PairsTask(length=900, names=HELD_OUT.names, cities=HELD_OUT.cities, numbers=HELD_OUT.numbers)
-    for span in make_pairs_sample(TOKENIZER, task, 0).needles:
+    for span in task.sample(TOKENIZER, 0).needles:
         name, city = span.subject.split(" in ")
         assert (name in HELD_OUT.names, city in HELD_OUT.cities) == (True, True)
         assert int(span.value) in HELD_OUT.numbers
@@ -103,4 +103,4 @@ def test_a_length_that_does_not_hold_the_sentences_is_refused_with_the_differenc
     with pytest.raises(
         PromptError, match=r"9 needles and the question take \d+ tokens, \d+ more than the len"
     ):
-        make_pairs_sample(TOKENIZER, PairsTask(length=100), 0)
+        PairsTask(length=100).sample(TOKENIZER, 0)

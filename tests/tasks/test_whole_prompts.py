@@ -15,15 +15,7 @@ from tokenizers import Tokenizer as Library
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
-from mta_viz.tasks.needles import (
-    PAPER_NEEDLE,
-    RULER_NEEDLE,
-    RULER_QUESTION,
-    NeedleTask,
-    PairsTask,
-    make_needle_sample,
-    make_pairs_sample,
-)
+from mta_viz.tasks.needles import PAPER_NEEDLE, RULER_NEEDLE, RULER_QUESTION, NeedleTask, PairsTask
 from mta_viz.tasks.questions import QuestionTask, make_question_sample
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.builtin import BytesTokenizer
@@ -150,7 +142,7 @@ def test_a_needle_prompt_is_its_text_encoded(kind, seed, n, more, depth, ruler, 
     needle, question = (RULER_NEEDLE, RULER_QUESTION) if ruler else (PAPER_NEEDLE, None)
     length = 200 + 110 * n + more
     task = NeedleTask(n, length, depth, needle, question, haystack)
-    check_needles(tokenizer, make_needle_sample(tokenizer, task, seed), length)
+    check_needles(tokenizer, task.sample(tokenizer, seed), length)
 
 
 @settings(max_examples=8)
@@ -164,7 +156,7 @@ def test_a_needle_prompt_is_its_text_encoded(kind, seed, n, more, depth, ruler, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pairs_prompt_is_its_text_encoded(kind, seed, n, more, depth, haystack):
     tokenizer, length = tokenizer_of(kind), 200 + 180 * n + more
-    sample = make_pairs_sample(tokenizer, PairsTask(n, 3, length, depth, haystack), seed)
+    sample = PairsTask(n, 3, length, depth, haystack).sample(tokenizer, seed)
     check_needles(tokenizer, sample, length)
 
 
@@ -197,4 +189,4 @@ def test_a_question_prompt_is_its_text_encoded(kind, name, seed, distraction):
 
 def test_what_cannot_be_filled_is_said():
     with pytest.raises(PromptError, match="too short"):
-        make_needle_sample(tokenizer_of("byte-level"), NeedleTask(1, 4000, haystack="A word. Two."), 0)
+        NeedleTask(1, 4000, haystack="A word. Two.").sample(tokenizer_of("byte-level"), 0)

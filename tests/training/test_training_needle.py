@@ -20,7 +20,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.devices import multiply_adds
 from mta_viz.tasks import grammar
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import NeedleTask
 from mta_viz.tasks.words import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, made_up_cities
 from mta_viz.training.from_scratch import NeedleRecipe, prepare_text, train_needle
 from mta_viz.training.needle_data import (
@@ -121,7 +121,7 @@ def test_evaluation_catches_a_zeroed_weight(trained, corpus, tmp_path):
 
 def test_a_right_answer_is_the_whole_number_and_nothing_more(text):
     tokenizer = as_tokenizer(text.library)
-    samples = [make_needle_sample(tokenizer, NeedleTask(1, 100), seed) for seed in range(6)]
+    samples = [NeedleTask(1, 100).sample(tokenizer, seed) for seed in range(6)]
     stop, digit = tokenizer.encode("x.").ids[-1], tokenizer.encode("x7").ids[-1]
 
     def written(after, wrong_row=None):

@@ -28,7 +28,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import Trace, check_runs
 from mta_viz.tables import Row, Table
 from mta_viz.tasks.facts import NeedleSample
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import NeedleTask
 from mta_viz.tokenizers.base import Tokens
 
 NEEDLES, MOST_TOKENS = 4, 512
@@ -74,7 +74,7 @@ def needle_sample(model: HookedMTA) -> NeedleSample:
     if model.tokenizer is None:
         raise TokenizerError("the needle prompt needs the checkpoint's tokenizer, which is not here")
     task = NeedleTask(NEEDLES, min(model.config.n_ctx // 2, MOST_TOKENS), 50)
-    return make_needle_sample(model.tokenizer, task, 0)
+    return task.sample(model.tokenizer, 0)
 
 
 def question_span(named: Sequence[Span], n_tokens: int, n_queries: int) -> Span:

@@ -29,7 +29,7 @@ from mta_viz.model.interventions import (
     MixingToIdentity,
     PatchHead,
 )
-from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel, everything_to_identity, plan_as_data
+from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel, plan_as_data
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import OfModel, spread
 from mta_viz.run.scoring import Below, end_logits_from
@@ -87,12 +87,12 @@ class GreedySet:
 
 def kernels_alone(config: ModelConfig) -> Plan:
     """Every key-query kernel to identity, before and after the softmax."""
-    return tuple(part for part in everything_to_identity(config) if isinstance(part, KernelToIdentity))
+    return tuple(part for part in every_kernel(config) if isinstance(part, KernelToIdentity))
 
 
 def mixing_alone(config: ModelConfig) -> Plan:
     """Every target head's row of every mixing matrix to identity."""
-    matrices = (part for part in everything_to_identity(config) if isinstance(part, MixingToIdentity))
+    matrices = (part for part in every_kernel(config) if isinstance(part, MixingToIdentity))
     return tuple(replace(matrix, head=head) for matrix in matrices for head in range(config.n_heads))
 
 

@@ -20,7 +20,7 @@ from mta_viz.analysis.compare.pairs import HeadPairs, KernelPair, Kinship, Rule
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.interventions import Intervention
-from mta_viz.model.plans import Plan, everything_to_identity
+from mta_viz.model.plans import Plan, every_kernel
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import Progress, Prompt, Trace, capture, ignore, progress_within
@@ -221,7 +221,7 @@ def compare(
 
 def identity_plan(model: HookedMTA) -> Plan:
     """What makes a model its own plain twin. Raises PromptError for a model without kernels."""
-    plan = everything_to_identity(model.config)
+    plan = every_kernel(model.config)
     if not plan:
         raise PromptError(
             "this model has no kernels and no head mixing, so with them at the identity it is itself; "

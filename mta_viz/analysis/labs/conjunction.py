@@ -26,7 +26,7 @@ from mta_viz.analysis.labs.needle import MeanScore, mean_score
 from mta_viz.analysis.labs.sign_flips import corrected_p, least_p, standardized
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.editing import edited
-from mta_viz.model.plans import everything_to_identity
+from mta_viz.model.plans import every_kernel
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import OfModel, gathered
@@ -321,7 +321,7 @@ def check_reads_alike(twin: HookedMTA, name: str, samples: Sequence[FourPrompts]
 
 def at_identity(model: HookedMTA) -> HookedMTA | None:
     """The same model with every kernel and all head mixing at identity; None if it has none."""
-    plan = everything_to_identity(model.config)
+    plan = every_kernel(model.config)
     return edited(model, plan) if plan else None
 
 

@@ -25,7 +25,7 @@ from mta_viz.run.tracing import Progress, generate, ignore, progress_within, sco
 from mta_viz.tables import Table
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import median_interval
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import NeedleTask
 from mta_viz.tasks.questions import QuestionSample, QuestionTask, Scored, make_question_sample, score_output
 from mta_viz.tasks.words import HELD_OUT_CITIES, is_held_out
 from mta_viz.tokenizers.base import Tokenizer
@@ -91,12 +91,12 @@ def evaluate_needles(
     """
     needle.check_vocabulary(model, tokenizer)
     for setting in plan.settings:
-        make_needle_sample(tokenizer, NeedleTask(*setting), plan.seed)
+        NeedleTask(*setting).sample(tokenizer, plan.seed)
     work = [multiply_adds(model.config, length) for _, length, _ in plan.settings]
     cells, all_pairs = [], list[tuple[NeedleSample, bool]]()
     for at, setting in enumerate(plan.settings):
         seeds = range(plan.seed, plan.seed + plan.samples)
-        samples = [make_needle_sample(tokenizer, NeedleTask(*setting), seed) for seed in seeds]
+        samples = [NeedleTask(*setting).sample(tokenizer, seed) for seed in seeds]
         within = progress_within(progress, sum(work[:at]) / sum(work), work[at] / sum(work))
         right = needle.in_batches(needle.answered_right, model, tokenizer, samples, within)
         pairs = list(zip(samples, right, strict=True))

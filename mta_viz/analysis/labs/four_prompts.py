@@ -19,7 +19,7 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import tokenize
 from mta_viz.tasks.blocks import N_ALPHABET, VOCAB_SIZE, BlockTask, stream_generator
-from mta_viz.tasks.needles import QUESTION, PairsTask, make_pairs_sample
+from mta_viz.tasks.needles import QUESTION, PairsTask
 from mta_viz.tokenizers.base import Tokenizer, Tokens, tokens_of
 from mta_viz.tokenizers.builtin import CharTokenizer
 
@@ -143,7 +143,7 @@ def pairs_prompts(tokenizer: Tokenizer, task: PairsTask, n: int, seed: int = 0) 
 
 
 def _pairs_prompts(tokenizer: Tokenizer, task: PairsTask, seed: int) -> FourPrompts | None:
-    sample, rng = make_pairs_sample(tokenizer, task, seed), random.Random(f"pairs conjunction/{seed}")
+    sample, rng = task.sample(tokenizer, seed), random.Random(f"pairs conjunction/{seed}")
     text, (name, city) = sample.tokens.text or "", sample.subject.split(" in ", 1)
     length = len(tokenizer.encode(sample.question.text))
     others = []

@@ -13,7 +13,7 @@ from mta_viz.analysis.labs.sign_flips import least_p
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
 from mta_viz.figures.labs import measured as figures
-from mta_viz.model.plans import everything_to_identity
+from mta_viz.model.plans import every_kernel
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.theme import score_text, weight_text
@@ -168,7 +168,7 @@ def _draw_test(page: Page, figure: figures.OfConjunction, n: int, n_tokens: int)
 def _pick_beside(page: Page, figure: figures.OfConjunction) -> tuple[figures.OfConjunction, ModelKey | None]:
     """What runs on the same samples: the twin, this model at identity, or nothing."""
     twin = twin_beside(page.model_key) if page.model_key is not None else None
-    itself = [figures.ITSELF] if everything_to_identity(page.model.config) else []
+    itself = [figures.ITSELF] if every_kernel(page.model.config) else []
     names = [*(twin[:1] if twin else ()), *itself, ALONE]
     name = menu("Beside", names, BESIDE, default=names[0], width=330)
     if twin and name == twin[0]:

@@ -34,7 +34,6 @@ from mta_viz.tasks.needles import (
     TEMPLATES,
     NeedleTask,
     WordsName,
-    make_needle_sample,
 )
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.ui.labs import fits, parts
@@ -119,7 +118,7 @@ def can_write(page: Page, task: str) -> bool:
     """Whether this model's tokenizer can write such sentences; says why not, and what to do."""
     tokenizer = needles.check_vocabulary(page.model, page.model.tokenizer)
     try:
-        make_needle_sample(tokenizer, NeedleTask(1, 1000, haystack="A word. " * 900), 0)
+        NeedleTask(1, 1000, haystack="A word. " * 900).sample(tokenizer, 0)
     except TokenizerError:
         why = f"this model's tokenizer ({tokenizer.kind}) cannot write them"
         fits.draw_unfit(page, task, f"This lab is of English sentences, and {why}.")

@@ -1,12 +1,16 @@
 """The two ways to install agree: every dependency is pinned, and each pin is inside its bound."""
 
+import ast
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,6 +27,26 @@ def test_every_dependency_is_pinned_within_its_bound_and_torch_comes_first():
     assert pinned.keys() == bounds.keys()
     assert all(pinned[name] in bound for name, bound in bounds.items())
     assert next(iter(pinned.items())) == ("torch", "2.13.0")
+
+
+# Comes with another package, or is asked for only by who has it.
+WITH = {"pydantic_core": "pydantic", "triton": "torch"}
+OPTIONAL = {"accelerate", "huggingface_hub", "ray"}
+
+
+def test_what_the_product_imports_is_declared():
+    files = [ROOT / "app.py", *(ROOT / "pages").glob("*.py"), *(ROOT / "mta_viz").rglob("*.py")]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text("utf-8")))]
+    names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    tops = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - OPTIONAL - {"mta_viz"}
+    packages, pinned = (
+        packages_distributions(),
+        {canonicalize_name(name) for name in pins("requirements.txt")},
+    )
+    of_top = {top: WITH.get(top) or packages[top][0] for top in tops}
+    assert {top for top, package in of_top.items() if canonicalize_name(package) not in pinned} == set()
+    assert len(of_top) > 20
 
 
 def test_the_test_extras_contain_the_app():

@@ -390,8 +390,7 @@ def sha256_as_read(source: Source) -> str:
     Raises CheckpointError where they did before anybody read them for their sha256.
     """
     try:
-        noted = (digests.as_noted(*file) for file in source.files)
-        return _of_all(noted) if source.files else sha256(source.path)
+        return _of_all([digests.as_noted(*file) for file in source.files] or [sha256(source.path)])
     except FileError as error:
         raise CheckpointError([str(error)], printable(source.path)) from error
 

@@ -245,7 +245,24 @@ def _names_figures(tree: ast.Module) -> bool:
     return any(isinstance(one, ast.Call) and getattr(one.func, "id", "") == "named" for one in decorators)
 
 
+def lost_presses(root: Path) -> list[str]:
+    """Buttons whose press is the value of the call: lost where the run that it asks for is cut short."""
+    return [
+        f"{name}:{call.lineno} asks the button itself; take `pressed`, or `on_click`"
+        for name, tree, _ in sources(root)
+        for call in _values(tree)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "button"
+    ]
+
+
+def _values(tree: ast.Module) -> Iterator[ast.Call]:
+    """The calls whose value is used."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call) and id(node) not in alone)
+
+
 RULES = [
+    lost_presses,
     unregistered,
     wrong_direction,
     wrong_room,
@@ -288,6 +305,8 @@ def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]):
         (misplaced_library, "mta_viz/analysis/maps.py", '"""Doc."""\nimport transformer_lens\n'),
         (misplaced_library, "mta_viz/plots/theme.py", '"""Doc."""\nfrom torch import Tensor\n'),
         (untyped_state, "mta_viz/ui/x.py", '"""Doc."""\nimport streamlit as st\nst.session_state["x"] = 1\n'),
+        (lost_presses, "mta_viz/ui/x.py", '"""Doc."""\nif st.button("Go"):\n    go()\n'),
+        (lost_presses, "pages/x.py", '"""Doc."""\ngone = here and place.button("Go")\n'),
         (unregistered, "mta_viz/figures/attention/x.py", '"""Doc."""\n@named("x")\nclass C: ...\n'),
         (too_long, "mta_viz/config.py", '"""Doc."""\n' + "\n" * 400),
         (too_long, "pages/workspace.py", '"""Doc."""\n' + "\n" * 80),

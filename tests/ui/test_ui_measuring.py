@@ -127,6 +127,31 @@ def test_the_end_of_work_does_not_draw_the_page_under_a_window_that_is_there():
     assert app.run().text[0].value == "in the window" and app.session_state["times"] == 3
 
 
+def _page_with_a_button(cut_short, in_fragment):
+    """This run of it, or of its fragment, is cut short before it comes to the button."""
+    import streamlit as st
+
+    from mta_viz.ui.shell.widgets import pressed
+
+    def draw():
+        times = st.session_state["times"] = st.session_state.get("times", 0) + 1
+        if times == cut_short:
+            st.rerun()
+        if pressed("Go", "go"):
+            st.session_state["went"] = st.session_state.get("went", 0) + 1
+
+    (st.fragment(draw) if in_fragment else draw)()
+
+
+@pytest.mark.parametrize("in_fragment", [False, True])
+def test_a_press_acts_once_although_its_run_was_cut_short(in_fragment):
+    shown = {"cut_short": 2, "in_fragment": in_fragment}
+    app = AppTest.from_function(_page_with_a_button, kwargs=shown).run()
+    app.button(key="go").click().run()
+    assert app.session_state["times"] == 3 and app.session_state["went"] == 1
+    assert app.run().session_state["went"] == 1
+
+
 def test_a_press_measures_what_is_chosen_by_then():
     """The choice and the press reach the server together, as on a slow machine."""
 

@@ -8,6 +8,7 @@ from statistics import median
 from types import SimpleNamespace
 
 import pytest
+import streamlit as st
 
 from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
 from mta_viz.config import MTAOptions
@@ -17,11 +18,13 @@ from mta_viz.training.finetune_data import FinetuneBatches, read_named, read_tex
 from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.ui.shell import trainings as process
 from mta_viz.ui.shell.trainings import Settings, Training
+from mta_viz.ui.shell.widgets import Presses
+from mta_viz.ui.train import view
 from mta_viz.ui.train.form import Estimate, estimate_words, piece_length, prompts_of
 from mta_viz.ui.train.view import prompt_of, result_words, state_words, usual
 from tests.plots.test_finetuning_figure import DONE, RUNNING
 from tests.tiny_models import config
-from tests.ui.driver import borrowed, charts, fine, said, session_of
+from tests.ui.driver import borrowed, charts, fine, part_of, said, session_of
 
 PAGE = "pages/train.py"
 SETTINGS = Settings(base="/base", layers=(1,), seconds=240.0)
@@ -176,6 +179,22 @@ def test_a_prompt_of_a_files_task_is_one_that_was_held_out(tmp_path: Path) -> No
     assert prompt_of(page, replace(training(False), job=job)) == ""
 
 
+def test_a_press_of_train_is_kept_where_its_run_was_cut_short(open_app, monkeypatch):
+    app, looked, started = open_app("tiny-plain", "Hello", PAGE, TEXT), [], []
+
+    def cut_short_once(roots):
+        looked.append(roots)
+        if len(looked) == 1:
+            st.rerun()
+        return iter(())
+
+    monkeypatch.setattr(view, "find_trainings", cut_short_once)
+    monkeypatch.setattr(view, "start", lambda settings, folder: started.append(folder.name))
+    app.button(key="train.start").click().run()
+    fine(app)
+    assert started == ["tiny-plain-trained"] and len(looked) == 3
+
+
 def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, models_folder):
     app = open_app("tiny-plain", "Hello", PAGE, TEXT)
     app.button(key="train.start").click().run()
@@ -199,6 +218,13 @@ def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, mod
     fine(app)
     view = session_of(app).selection
     assert view.checkpoint == "tiny-plain-trained" and view.layer in (1, 2) and view.place == "pre"
+
+
+def test_a_press_of_a_button_that_is_not_there_any_more_is_forgotten(open_app):
+    app = open_app("tiny-plain", "Hello", "pages/kernels.py")
+    part_of(app, Presses).add("train.start")
+    fine(app.run())
+    assert not part_of(app, Presses)
 
 
 def test_a_failed_training_shows_its_last_words(open_app, models_folder):

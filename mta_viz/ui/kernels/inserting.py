@@ -23,7 +23,7 @@ from mta_viz.run.scoring import LogitChange, logit_change, write_inserted
 from mta_viz.ui.shell import cache, models, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import Window, caption, close_window, plain, window, window_button
+from mta_viz.ui.shell.widgets import Window, caption, close_window, plain, pressed, window, window_button
 from mta_viz.writing import refusals
 
 PLACES = {"pre": "before the softmax", "post": "after the softmax", "both": "both"}
@@ -81,7 +81,7 @@ def _draw_form(page: Page) -> None:
     wanted = _draw_wanted(page.model.config, page.numbering)
     try:
         folder = pick_folder(Path(page.model_key.path), "inserted", "insert")
-        if st.button("Insert", type="primary", key="insert.write"):
+        if pressed("Insert", "insert.write", type="primary"):
             with st.spinner("Inserting, and running a short prompt before and after"):
                 state.part(Window).made = _write(page, wanted, folder)
     except MtaVizError as error:
@@ -178,11 +178,11 @@ def _draw_written(written: Written) -> None:
         st.info("Logits of a short prompt are the same, bit for bit.")
     caption(f"Written: {printable(written.folder / ADAPTER)}")
     with st.container(horizontal=True):
-        if st.button("Open it", type="primary", key="insert.show"):
+        if pressed("Open it", "insert.show", type="primary"):
             open_adapter(written.folder)
             close_window()
             st.rerun()
-        if st.button("Train such kernels", key="insert.train", icon=":material/model_training:"):
+        if pressed("Train such kernels", "insert.train", icon=":material/model_training:"):
             train_such(written.config)
     mta = written.config.mta
     if mta != MTAOptions(pre_kernel=mta.pre_kernel, mta_layers=mta.mta_layers):

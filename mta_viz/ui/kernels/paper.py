@@ -27,7 +27,7 @@ from mta_viz.ui.shell import address, show, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import pick_head, pick_layer
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import MIME_TYPES, bar, caption, chart, menu, plain
+from mta_viz.ui.shell.widgets import MIME_TYPES, bar, caption, chart, menu, plain, pressed
 
 Spec = NamedFigure[Any]
 FIGURES: dict[str, str] = {
@@ -67,7 +67,7 @@ def draw_figures(page: Page) -> None:
         return
     with st.expander("All kernels in one file", icon=":material/folder_zip:"):
         form: Form = st.radio("As", list(FORMS), format_func=FORMS.__getitem__, **FORM.widget(list(FORMS)))
-        if st.button("Make the file", key="all_kernels.make"):
+        if pressed("Make the file", "all_kernels.make"):
             _make(page, width, form)
 
 

@@ -32,7 +32,7 @@ from mta_viz.ui.shell import cache, pickers, show, sidebar, state, work
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import WORKSPACE, Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, menu, plain, row_table, text_file
+from mta_viz.ui.shell.widgets import caption, menu, plain, pressed, row_table, text_file
 from mta_viz.ui.shell.work import Work
 
 LINKED_SECONDS = 60  # nothing longer starts by itself where a sample was shown, by a link for example
@@ -199,8 +199,9 @@ def draw_heads(
     linked = {"l", "h"} <= state.session().link.opened_with.keys()
     place = head_of(FINDER, figure, list(values), linked=linked)
     name = head_name(*place, page.numbering)
-    if below.button(f"Open {name} in the workspace", icon=":material/grid_on:", key="finder.workspace"):
-        _open_in_workspace(page, finder, place, *prompt)
+    with below:
+        if pressed(f"Open {name} in the workspace", "finder.workspace", icon=":material/grid_on:"):
+            _open_in_workspace(page, finder, place, *prompt)
     with maps:
         _draw_map(page, replace(figure, marked=place), finder)
         if crop is not None:

@@ -123,7 +123,7 @@ def _draw_save() -> None:
     elif words := _not_carried():
         st.info(plain(words))
     window, made_as = state.part(widgets.Window), (kind, format, choices)
-    if st.button("Make the file", type="primary", key="everything.make"):
+    if widgets.pressed("Make the file", "everything.make", type="primary"):
         try:
             window.made = made_as, _made(kind, format, choices)
         except MtaVizError as error:

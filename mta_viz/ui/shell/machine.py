@@ -30,7 +30,16 @@ from mta_viz.ui.shell.page import errors_as_messages
 from mta_viz.ui.shell.ray_jobs import RayJob
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import find_trainings
-from mta_viz.ui.shell.widgets import caption, close_window, menu, picked, plain, window, window_button
+from mta_viz.ui.shell.widgets import (
+    caption,
+    close_window,
+    menu,
+    picked,
+    plain,
+    pressed,
+    window,
+    window_button,
+)
 from mta_viz.ui.shell.work import Reader, Work
 from mta_viz.writing import write_folder
 
@@ -214,7 +223,7 @@ def _draw_away(job: RayJob) -> None:
     what, name = MEASURED[job.job.measured], printable(job.folder.name)
     with st.container(horizontal=True, vertical_alignment="center"), errors_as_messages():
         caption(f"On Ray, {what}, {name}, {TASKS[job.job.task]}: {printable(job.words) or 'starting'}")
-        if job.alive and st.button("Stop", key=f"ray.stop.{job.folder}"):
+        if job.alive and pressed("Stop", f"ray.stop.{job.folder}"):
             ray_jobs.stop(job)
 
 
@@ -225,7 +234,7 @@ def _draw_new(model: ModelKey, usual: ray_jobs.Task) -> None:
         help = "ray: this machine's, which is started where there is none; or a cluster's ray://HOST:PORT"
         on = st.text_input("Where", help=help, **ON.widget())
         caption("The result lies beside the weights, and the pages show it when it is there.")
-        if st.button("Start", key="ray.start", type="primary"):
+        if pressed("Start", "ray.start", type="primary"):
             ray_jobs.start(model, measured, task, on)
 
 

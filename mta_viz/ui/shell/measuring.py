@@ -6,7 +6,6 @@ one is also kept by the process, so that a figure remembered under the same key 
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -14,7 +13,7 @@ import streamlit as st
 from mta_viz.errors import MtaVizError
 from mta_viz.ui.shell import state, work
 from mta_viz.ui.shell.cache import stores
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.widgets import caption, plain, press_button, take_press
 from mta_viz.ui.shell.work import QUIET_SECONDS, Owner, Work
 
 Keep = Callable[[Any], None]
@@ -47,10 +46,6 @@ class Kept:
 
     result: Any
     whole: bool = False
-
-
-class Pressed(set[str]):
-    """Names of measurements whose button was pressed: begun where they are drawn, as chosen by then."""
 
 
 class Results(dict[str, dict[Hashable, Kept]]):
@@ -107,9 +102,7 @@ def _draw_controls(measurement: Measurement) -> Work | None:
     """
     name, results = measurement.name, state.part(Results)
     known = results.of(measurement) or work.current(name, measurement.key)
-    pressed = state.part(Pressed)
-    if name in pressed or (measurement.by_itself and not known):
-        pressed.discard(name)
+    if take_press(f"start.{name}") or (measurement.by_itself and not known):
         _start(measurement)
     last, running = work.current(name, measurement.key), work.running(name, measurement.key)
     kept = results.of(measurement)
@@ -119,8 +112,7 @@ def _draw_controls(measurement: Measurement) -> Work | None:
         if running is not None:
             work.draw_stop(name, running)
         else:
-            press = partial(pressed.add, name)
-            st.button(measurement.label, key=f"start.{name}", type="primary", on_click=press)
+            press_button(measurement.label, f"start.{name}", type="primary")
         words = measurement.words
         if last is not None and last.stopped:
             words = f"Stopped. {'This is what it had so far.' if kept else 'Nothing was kept of it.'}"

@@ -27,7 +27,7 @@ from mta_viz.ui.shell.page import (
     of_older,
     set_up_log,
 )
-from mta_viz.ui.shell.widgets import Window, close_window, plain
+from mta_viz.ui.shell.widgets import Presses, Window, close_window, plain
 
 if TYPE_CHECKING:
     from mta_viz.ui.shell.sidebar import Request
@@ -130,6 +130,7 @@ def _close(request: "Request | None", page: Page | None) -> None:
             preparing.draw_settings(request, ["cpu"])
     if not state.part(Window).drawn:  # what it is of is not on the page any more
         close_window()
+    state.part(Presses).clear()
 
 
 def lead_on(older: str) -> None:

@@ -29,7 +29,6 @@ from mta_viz.tokenizers.base import CutPlace
 from mta_viz.ui.shell import cache, link, models, saved_runs, sidebar, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
 from mta_viz.ui.shell.machine import draw_doctor
-from mta_viz.ui.shell.measuring import Pressed
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import RUN, Request
 from mta_viz.ui.shell.state import Setting
@@ -236,7 +235,6 @@ def draw_settings(request: Request, devices: list[str]) -> None:
 
 def finish(request: Request, page: Page) -> None:
     """What could not be restored, and the parts of the sidebar that need a loaded model; after the page."""
-    state.part(Pressed).clear()  # of what is not drawn any more
     left_out, weights = state.left_out(), state.part(link.PromptLink).weights
     if left_out:  # of what the link asked for, until another prompt is run
         st.sidebar.warning(plain(f"The link's settings that could not be restored: {'; '.join(left_out)}."))

@@ -36,6 +36,7 @@ from mta_viz.ui.shell.widgets import (
     close_window,
     file_button,
     plain,
+    pressed,
     window,
     window_button,
 )
@@ -195,7 +196,7 @@ def _draw_use(page: Page, name: str, run: SavedRun, trace: StoredTrace) -> None:
         caption("This model's prompt box cannot hold these tokens, so the run is shown here.")
     else:
         help = "Prompt and run, without computing it again."
-        if st.button("Show it on the page", type="primary", key="run.show", help=help):
+        if pressed("Show it on the page", "run.show", type="primary", help=help):
             maps = hashlib.sha256(run.about.to_text().encode())
             for numbers in (run.residuals, *run.maps.values()):
                 maps.update(numbers.numpy().data)

@@ -101,6 +101,32 @@ def icon_button(words: str, icon: str, key: str, act: Callable[..., None], disab
     st.button(words, key=f"icon.{key}", on_click=act, **look)
 
 
+class Presses(set[str]):
+    """Keys of buttons that were pressed and not acted on yet: a run may be cut short before it comes to one.
+
+    A run of the page that comes to its end leaves none: what is not there any more is not pressed later.
+    """
+
+
+def pressed(label: str, key: str, **look: Any) -> bool:
+    """A button, and whether it was pressed; to be acted on at once, before anything else is drawn."""
+    press_button(label, key, **look)
+    return take_press(key)
+
+
+def press_button(label: str, key: str, **look: Any) -> None:
+    """The button alone, where `take_press` stands elsewhere."""
+    st.button(label, key=key, on_click=state.part(Presses).add, args=(key,), **look)
+
+
+def take_press(key: str) -> bool:
+    """Whether the button was pressed since this was asked."""
+    presses = state.part(Presses)
+    there = key in presses
+    presses.discard(key)
+    return there
+
+
 def offer_cuts(cut: Callable[[CutPlace], None]) -> None:
     """Three buttons, each of which makes the prompt fit in another way."""
     with st.container(horizontal=True):

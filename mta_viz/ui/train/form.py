@@ -31,7 +31,7 @@ from mta_viz.ui.kernels.inserting import (
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import Settings, Trained, command
-from mta_viz.ui.shell.widgets import bar, caption, menu, number, plain
+from mta_viz.ui.shell.widgets import bar, caption, menu, number, plain, press_button, take_press
 
 FILE = "file"
 TASKS = {"pairs": "two words asked", "needle": "one word asked", "text": "text", FILE: "prompts of a file"}
@@ -118,9 +118,9 @@ def draw_form(page: Page) -> Wanted | None:
         return None
     st.markdown(plain(" ".join(estimate_words(estimate, settings))))
     with st.container(horizontal=True, vertical_alignment="center", wrap=False):
-        pressed = st.button("Train", type="primary", key="train.start", icon=":material/play_arrow:")
+        press_button("Train", "train.start", type="primary", icon=":material/play_arrow:")
         st.code(command(settings, folder), language=None, wrap_lines=True)
-    if not pressed:
+    if not take_press("train.start"):
         return None
     check_name(folder)
     return Wanted(settings, folder)

@@ -33,7 +33,7 @@ from mta_viz.ui.shell.show import show
 from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.trainings import Settings, Training, command, find_trainings, read_training, start, stop
 from mta_viz.ui.shell.uploads import READ_ONLY, read_only
-from mta_viz.ui.shell.widgets import caption, menu, plain
+from mta_viz.ui.shell.widgets import caption, menu, plain, pressed
 from mta_viz.ui.train.form import SAMPLES, TASKS, TRAINED, draw_form, task_of
 
 REFRESH = 3.0  # seconds
@@ -136,12 +136,12 @@ def _draw_state(training: Training) -> None:
         st.warning(words)
     with st.container(horizontal=True, vertical_alignment="center"):
         if training.alive:
-            if st.button("Stop", key="train.stop", icon=":material/stop:"):
+            if pressed("Stop", "train.stop", icon=":material/stop:"):
                 stop(training)
             caption("It goes on when this page is closed; Stop keeps what was trained.")
         elif not training.done:
             label = "Go on" if training.resumable else "Begin again"
-            if st.button(label, key="train.resume", icon=":material/play_arrow:"):
+            if pressed(label, "train.resume", icon=":material/play_arrow:"):
                 start(training.job.settings, training.folder, resume=training.resumable)
                 st.rerun()
     if failed(training):
@@ -209,14 +209,14 @@ def _draw_next(page: Page, training: Training, source: Source) -> None:
     prompt = prompt_of(page, training)
     with st.container(horizontal=True):
         label = f"Open {name} in Kernels"
-        if st.button(label, key="train.kernels", type="primary", icon=":material/apps:"):
+        if pressed(label, "train.kernels", type="primary", icon=":material/apps:"):
             open_adapter(training.folder, **chosen)
             st.switch_page("pages/kernels.py")
         help = "Model with kernels and base side by side, on the prompt at the left."
         look: Any = {"icon": ":material/compare:", "help": help}
-        own = st.button("Its effect on your prompt", key="train.compare", **look)
+        own = pressed("Its effect on your prompt", "train.compare", **look)
         help = "The same, on a question of the task whose words no training step used."
-        of_task = bool(prompt) and st.button("On a prompt of the task", key="train.task", help=help)
+        of_task = bool(prompt) and pressed("On a prompt of the task", "train.task", help=help)
         if own or of_task:
             if of_task:
                 use_prompt(prompt)
@@ -295,8 +295,7 @@ def _draw_new(page: Page, shown: bool) -> None:
         return
     wanted = draw_form(page)
     if wanted is not None:
-        with st.spinner("Starting"):
-            start(wanted.settings, wanted.folder)
+        start(wanted.settings, wanted.folder)
         TRAINING.put(str(wanted.folder))
         st.rerun()
 
@@ -309,7 +308,7 @@ def _draw_fitting(page: Page) -> None:
     own = [name for name, model in fitting.items() if twin is not None and str(model.path) == twin[1].path]
     name = next(iter([*own, *fitting]))
     words = f"Train {'such ' if own else ''}kernels into {printable(name)}"
-    if st.button(words, key="train.base", type="primary"):
+    if pressed(words, "train.base", type="primary"):
         state.session().selection = state.Selection(checkpoint=name)
         if own:
             train_such(page.model.config)

@@ -24,7 +24,6 @@ BLOCK_SAMPLES, NEEDLE_SAMPLES = 1000, 50  # the latter for each of 18 settings
 PAIRS_SAMPLES = 200  # of known words, and of words held out
 SENTENCES = 2000  # of the grammar
 SEED = 1_000_000  # of pairs: far from the samples everything else begins at
-WINDOW = 512  # tokens read without a break
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -118,19 +117,19 @@ def _file(model: "HookedMTA", tokenizer: Tokenizer, file: str, wanted: int | Non
 
 
 def _text(model: "HookedMTA", tokenizer: Tokenizer, books: "tuple[Book, ...]") -> dict[str, Any]:
-    """Perplexity on the grammar's held-out paragraphs, and on the held-out ends of the books."""
-    from mta_viz.analysis.labs.evaluation import perplexity
+    """`text_losses` of the grammar's held-out paragraphs, and of the held-out ends of the books."""
+    from mta_viz.analysis.labs.text import text_losses
     from mta_viz.training.needle_data import HELD_OUT_STREAM, flowing_text, grammar_paragraphs
 
     texts = {"grammar": flowing_text(grammar_paragraphs(SENTENCES, HELD_OUT_STREAM))}
     if books:
         texts["books"] = flowing_text(paragraph for book in books for paragraph in book.held_out)
-    window, scores = min(WINDOW, model.config.n_ctx), {}
-    windows = sum(len(tokenizer.encode(text)) for text in texts.values()) // window
-    note_seconds(model, f"{windows:,} sequences", [window] * windows)
+    window, scores = model.config.n_ctx, {}
+    n_windows = sum(2 * len(tokenizer.encode(text)) // window for text in texts.values())
+    note_seconds(model, f"{n_windows:,} windows", [window] * n_windows)
     for name, text in texts.items():
         with ProgressLine(name) as progress:
-            scores[name] = perplexity(model, tokenizer, text, window=window, progress=progress)
+            scores[name] = text_losses(model, text, progress=progress).perplexity
     return {"task": "text", "window": window, "perplexity": scores}
 
 

@@ -74,4 +74,8 @@ def _running(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.training.recipe import print_progress
 
     same = {name: getattr(arguments, name) for name in ("lingua", "device", "max_seconds", "resume")}
-    return {**same, "report": print_progress, "evaluation_progress": evaluation_line()}
+    return {
+        **same,
+        "report": partial(print_progress, left="left to train"),
+        "evaluation_progress": evaluation_line(),
+    }

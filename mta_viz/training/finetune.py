@@ -172,6 +172,11 @@ class FinetuneRecipe(Recipe):
         """What the base does."""
         return finetune_loss.measure(self.base, self.samples, self.text.held_out, self.base_progress)
 
+    @property
+    def measuring(self) -> float:
+        """As long as the base took."""
+        return self.before.seconds
+
     def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
         """Made ahead in a thread, which ends with the context."""
         tokenizer = check_vocabulary(self.base, self.base.tokenizer)
@@ -201,7 +206,8 @@ class FinetuneRecipe(Recipe):
     def watch(self, trainer: Trainer, out: Path) -> Extras:
         """Say how long it will take; then look at held-out samples now and then, and write the kernels."""
         self.tell("timing a step")
-        self.tell(finetune_loss.time_words(self.config, trainer.time_step(), self.base.device.type))
+        step, device = trainer.time_step(), self.base.device.type
+        self.tell(finetune_loss.time_words(self.config, step, self.measuring, device))
         return Watch(self, trainer, out)
 
     def write(self, trainer: Trainer, result: TrainingResult, out: Path) -> None:

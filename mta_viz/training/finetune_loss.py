@@ -7,6 +7,7 @@ How long a run takes is said here as well.
 """
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,10 +122,11 @@ def above(model: HookedMTA, resid: Resid, at: Tensor | None = None) -> Float[Ten
 
 @dataclass(frozen=True)
 class Measured:
-    """The held-out samples answered right, in their order, and the perplexity of each held-out text."""
+    """The held-out samples answered right, in their order, the perplexity of each held-out text, its time."""
 
     right: tuple[bool, ...]
     perplexity: Mapping[str, float]
+    seconds: float
 
 
 def measure(
@@ -133,8 +135,8 @@ def measure(
     texts: Mapping[str, str],
     progress: Progress = lambda share: None,
 ) -> Measured:
-    """A model on held-out samples and texts, of which there is one at least."""
-    share = 0.5 if samples else 0.0
+    """A model on held-out samples and texts, of which there is one at least; perplexity as `text_losses`."""
+    start, share = time.monotonic(), 0.5 if samples else 0.0
     progress(0.0)
     right = right_answers(model, samples, progress_within(progress, 0.0, share))
     perplexity, each = {}, (1 - share) / len(texts)
@@ -142,7 +144,7 @@ def measure(
         within = progress_within(progress, share + place * each, each)
         perplexity[name] = text_losses(model, text, progress=within).perplexity
     progress(1.0)
-    return Measured(tuple(right), perplexity)
+    return Measured(tuple(right), perplexity, time.monotonic() - start)
 
 
 def right_answers(
@@ -179,8 +181,8 @@ def most_changed(model: HookedMTA) -> dict[str, Any]:
     return {"most_changed": {"layer": layer, "head": head, "distance": distance}} if distance else {}
 
 
-def time_words(config: FinetuneConfig, seconds: float, device: str) -> str:
-    """How long the run will take here, and what to do where that is long."""
+def time_words(config: FinetuneConfig, seconds: float, measuring: float, device: str) -> str:
+    """How long `seconds` a step and `measuring` the result will take here, what to do where that is long."""
     steps, total = config.steps, config.steps * seconds
     if config.max_seconds is not None and config.max_seconds < total:
         steps, total = int(config.max_seconds / seconds), config.max_seconds
@@ -188,7 +190,7 @@ def time_words(config: FinetuneConfig, seconds: float, device: str) -> str:
     else:
         words = f"{steps:,} steps are about {time_text(total)}"
     step = f"{seconds:.2g} s" if seconds < 10 else time_text(seconds)
-    words = f"about {step} a step on this machine: {words}"
+    words = f"about {step} a step on this machine: {words}, and {time_text(measuring)} to measure the result"
     if device == "cuda":
         return words
     if total > LONG_ON_CPU:

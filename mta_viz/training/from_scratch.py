@@ -16,8 +16,9 @@ import torch
 from tokenizers import Tokenizer as Library
 
 from mta_viz.analysis.labs.blocks import evaluate_blocks
-from mta_viz.analysis.labs.evaluation import evaluate_needles, full_plan, perplexity
+from mta_viz.analysis.labs.evaluation import evaluate_needles, full_plan
 from mta_viz.analysis.labs.needle import check_vocabulary
+from mta_viz.analysis.labs.text import text_losses
 from mta_viz.config import ModelConfig
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask, stream_generator
@@ -171,7 +172,7 @@ class NeedleRecipe(ModelRecipe):
         return {"data": sources, "books": [book.name for book in self.books], "tokens": tokens}
 
     def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
-        """Needles at half of and at the whole trained length; perplexity on held-out books and grammar."""
+        """Needles at half of and at the whole trained length; `text_losses` of held-out books and grammar."""
         config, n_ctx = self.config, model.config.n_ctx
         tokenizer = check_vocabulary(model, model.tokenizer)
         plan = full_plan(config.evaluation_samples, (n_ctx // 2, n_ctx), config.evaluation_seed)
@@ -180,8 +181,7 @@ class NeedleRecipe(ModelRecipe):
             "books": flowing_text(paragraph for book in self.books for paragraph in book.held_out),
             "grammar": flowing_text(grammar_paragraphs(config.evaluation_sentences, data.HELD_OUT_STREAM)),
         }
-        window, written = min(512, n_ctx), {name: text for name, text in texts.items() if text}
-        scores = {name: perplexity(model, tokenizer, text, window=window) for name, text in written.items()}
+        scores = {name: text_losses(model, text).perplexity for name, text in texts.items() if text}
         return {"needles": dataclasses.asdict(evaluation), "perplexity": scores}
 
     def summary(self, card: dict[str, Any]) -> str:

@@ -54,6 +54,11 @@ class Recipe(ABC):
     config: RunSettings
     title: str
 
+    @property
+    def measuring(self) -> float:
+        """About the seconds that measuring the result takes; 0 where nobody knows."""
+        return 0.0
+
     @abstractmethod
     def check(self) -> None:
         """Raise `MtaVizError` for settings that describe no run, before any work."""
@@ -159,6 +164,7 @@ class Recipe(ABC):
             autocast=self.autocast(device),
             state_file=out / STATE_FILE,
             identity=json.dumps(identity, sort_keys=True),
+            after=self.measuring,
         )
 
     def precision(self, device: torch.device) -> str:
@@ -337,19 +343,21 @@ def write_progress(
 ) -> None:
     """Replace the folder's progress.json; a reader never sees half of it.
 
-    It holds `step` of `steps`, `loss` (nats, mean of the last steps), `seconds_left` to train, both
-    null before they are known, `state`: running, stopped or done, and what the recipe adds.
+    It holds `step` of `steps`, `loss` (nats, mean of the last steps), `seconds_left` to train and, of a
+    finetuning, to measure the result, both null before they are known, `state`: running, stopped or done,
+    and what the recipe adds.
     """
+    left = 0.0 if state == "done" else progress.seconds_left
     known = {
         name: value if math.isfinite(value) else None
-        for name, value in (("loss", progress.loss), ("seconds_left", progress.seconds_left))
+        for name, value in (("loss", progress.loss), ("seconds_left", left))
     }
     data = {"step": progress.steps_done, "steps": progress.steps, **known, "state": state}
     data |= extras or {}
     write(folder / PROGRESS_FILE, json.dumps(data) + "\n")
 
 
-def print_progress(progress: TrainingProgress) -> None:
-    """Steps, loss and time left, on stderr."""
+def print_progress(progress: TrainingProgress, left: str = "left") -> None:
+    """Steps, loss and time left, on stderr; `left` says of what."""
     done = f"step {progress.steps_done} of {progress.steps}  loss {progress.loss:.4f}"
-    print(f"{done}  {time_text(progress.seconds_left)} left", file=sys.stderr, flush=True)
+    print(f"{done}  {time_text(progress.seconds_left)} {left}", file=sys.stderr, flush=True)

@@ -93,7 +93,7 @@ class Prefetched:
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """`steps_done` of `steps`, mean loss since the last report, seconds spent and left.
+    """`steps_done` of `steps`, mean loss since the last report, seconds spent and left, with what follows.
 
     Of a run that ends by the clock `steps` are about those that it will reach, once that can be told.
     """
@@ -156,7 +156,8 @@ class Trainer:
     `loss` takes the model and a batch; `autocast` computes in bfloat16 with the weights as they are.
     `state_file`, when given, is rewritten every SAVE_SECONDS and when the run stops before its
     end, be it by the clock, an error or Ctrl-C; `resume()` continues from it as if nothing had
-    happened. `identity` is stored with the state: a run with another identity refuses to resume.
+    happened. `identity` is stored with the state: a run with another identity refuses to resume. `after`: the
+    seconds of what follows the training.
     """
 
     def __init__(
@@ -169,10 +170,11 @@ class Trainer:
         autocast: bool = False,
         state_file: Path | None = None,
         identity: str = "",
+        after: float = 0.0,
     ) -> None:
         self.model, self.batches, self.settings = model, batches, settings
         self.loss, self._autocast = loss or weighted_loss, autocast
-        self._state_file, self._identity = state_file, identity
+        self._state_file, self._identity, self._after = state_file, identity, after
         self._device = next(model.parameters()).device
         self._trained = trained_parameters(model)
         self._optimizer = _optimizer(self._trained, settings, fused=self._device.type == "cuda")
@@ -191,7 +193,7 @@ class Trainer:
         if clock is not None and max(clock - self._seconds, 0.0) < left:
             left = max(clock - self._seconds, 0.0)
             steps = self._step + math.ceil(left / self._per_step)
-        return TrainingProgress(self._step, steps, self._loss, self._seconds, left)
+        return TrainingProgress(self._step, steps, self._loss, self._seconds, left + self._after)
 
     @property
     def finished(self) -> bool:
@@ -275,14 +277,14 @@ class Trainer:
         seconds_before, step_before = self._seconds, self._step
         while not self.finished and time.monotonic() - start < max_seconds:
             self._take_step()
-            due = self._step % self.settings.report_every == 0 or self._step == self.settings.steps
-            if due or time.monotonic() - reported > REPORT_SECONDS:
-                due, reported = True, time.monotonic()
-                self._collect_losses()
             spent = time.monotonic() - start
             self._seconds, self._per_step = seconds_before + spent, spent / (self._step - step_before)
-            if due and report is not None:
-                report(self.progress)
+            due = self._step % self.settings.report_every == 0 or self.finished
+            if due or time.monotonic() - reported > REPORT_SECONDS:
+                reported = time.monotonic()
+                self._collect_losses()
+                if report is not None:
+                    report(self.progress)
             if time.monotonic() - saved > SAVE_SECONDS:
                 self._save()
                 saved = time.monotonic()

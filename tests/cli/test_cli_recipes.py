@@ -97,7 +97,7 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(run, re
     )
     (tmp_path / "book.txt").write_text("\n\n".join(["One sentence of a book. " * 50] * 10))
     measured = run("evaluate", reader, "--task", "text", "--corpus", tmp_path).json
-    assert measured["window"] == 512
+    assert measured["window"] == 1024
     assert measured["perplexity"] == pytest.approx({"grammar": 258, "books": 258}, rel=1e-4)
 
 

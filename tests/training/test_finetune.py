@@ -367,8 +367,11 @@ def test_a_run_ends_by_the_clock_and_its_rate_falls_until_then(base: Path, tmp_p
     assert config.steps == 100_000
     assert config.rate_factor(50, 0.25) == pytest.approx(0.75)
     assert config.rate_factor(50, 2.0) == 0.0
-    card = finetune(config, tmp_path / "out")
+    seen: list[TrainingProgress] = []
+    card = finetune(config, tmp_path / "out", report=seen.append)
     assert 0 < card["steps"] < 100_000
+    assert seen[-1].steps_done == seen[-1].steps == card["steps"]
+    assert seen[-1].seconds_left > 0  # to measure the result
     assert card["seconds"] >= 1.0
     done = json.loads((tmp_path / "out" / PROGRESS_FILE).read_text())
     assert (done["state"], done["step"], done["seconds_left"]) == ("done", card["steps"], 0.0)
@@ -517,12 +520,15 @@ def test_a_base_with_kernels_an_empty_corpus_and_no_tokenizer_are_refused(base: 
 
 def test_a_long_run_on_a_cpu_says_so_before_it_starts(base: Path) -> None:
     hour = config_of(base, steps=3600)
-    assert "3,600 steps are about 60 min. That is long: a GPU" in time_words(hour, 1.0, "cpu")
-    assert "a GPU" not in time_words(hour, 1.0, "cuda")
-    assert time_words(config_of(base, steps=200), 0.9, "cpu").endswith("200 steps are about 3 min")
+    words = time_words(hour, 1.0, 20.0, "cpu")
+    assert "3,600 steps are about 60 min, and 20 s to measure the result. That is long: a GPU" in words
+    assert "a GPU" not in time_words(hour, 1.0, 20.0, "cuda")
+    assert time_words(config_of(base, steps=200), 0.9, 20.0, "cpu").endswith(
+        "3 min, and 20 s to measure the result"
+    )
     by_clock = config_of(base, steps=100_000, max_seconds=600.0)
-    assert "10 min are about 666 steps" in time_words(by_clock, 0.9, "cpu")
-    assert "10 min are about 20 steps. So few" in time_words(by_clock, 30.0, "cpu")
+    assert "10 min are about 666 steps" in time_words(by_clock, 0.9, 20.0, "cpu")
+    assert "about 20 steps, and 20 s to measure the result. So few" in time_words(by_clock, 30.0, 20.0, "cpu")
 
 
 def test_held_out_samples_are_those_of_the_seed(base: Path) -> None:

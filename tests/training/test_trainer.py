@@ -173,6 +173,8 @@ def test_time_left_shrinks_to_nothing() -> None:
     assert [progress.steps_done for progress in seen] == [5, 10, 15, 20]
     assert seen[0].seconds_left > 0
     assert seen[-1].seconds_left == 0
+    Trainer(Toy(), counting, settings_of(), after=7.0).run(report=seen.append)
+    assert seen[-1].seconds_left == 7
 
 
 def test_a_loss_that_is_no_number_ends_the_run() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from mta_viz.analysis.labs.evaluation import NeedlePlan, evaluate_needles, perplexity
+from mta_viz.analysis.labs.evaluation import NeedlePlan, evaluate_needles
 from mta_viz.analysis.labs.needle import judge
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.errors import ConfigError, MtaVizError
@@ -159,13 +159,6 @@ def test_evaluation_counts_cells_and_groups(text):
     assert sorted(seen) == seen and seen[-1] == pytest.approx(1.0)
     assert any(at == pytest.approx(first / (first + multiply_adds(model.config, 150))) for at in seen)
     assert result.total["known"].n < 40
-
-
-def test_perplexity_of_a_uniform_model_is_the_vocabulary_size(text):
-    tokenizer = as_tokenizer(text.library)
-    passage = " ".join(itertools.islice(grammar.sentences(0), 60))
-    uniform = perplexity(model_without_a_preference(600), tokenizer, passage, window=64)
-    assert uniform == pytest.approx(600, rel=1e-5)
 
 
 def test_batches_depend_on_seed_and_step_alone_and_spell_out_their_answers(text):

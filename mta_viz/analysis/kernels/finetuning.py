@@ -52,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True)
 class FinetuningRun:
-    """A run as far as it came: `step` of `steps`, about `seconds_left` of training (None: not known yet).
+    """A run as far as it came: `step` of `steps`, about `seconds_left` with measuring (None: not known yet).
 
     `loss`: (steps done, mean loss in nats since the pair before). `looks`: glances at a few held-out samples;
     `before` and `after`: all of them, of the base and of the result. `perplexity`: text -> of the base and of

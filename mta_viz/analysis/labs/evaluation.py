@@ -1,4 +1,4 @@
-"""How well a model answers: needles, any task's samples, questions about a story; and its perplexity.
+"""How well a model answers: needles, any task's samples, and questions about a story.
 
 What model cards and `evaluate` say. Of a question also one sample: what the model answers to it, which heads
 find the facts, and the answers of many.
@@ -16,12 +16,12 @@ import torch
 from mta_viz.analysis.labs import needle
 from mta_viz.analysis.labs.cards import trained_for
 from mta_viz.analysis.labs.finder import Finder, sample_parts
-from mta_viz.errors import ConfigError, PromptError
+from mta_viz.errors import ConfigError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import multiply_adds
 from mta_viz.run.jobs import OfModel, gathered
 from mta_viz.run.scoring import end_logits
-from mta_viz.run.tracing import Progress, generate, ignore, progress_within, score
+from mta_viz.run.tracing import Progress, generate, ignore, progress_within
 from mta_viz.tables import Table
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import median_interval
@@ -29,8 +29,6 @@ from mta_viz.tasks.needles import NeedleTask
 from mta_viz.tasks.questions import QuestionSample, QuestionTask, Scored, make_question_sample, score_output
 from mta_viz.tasks.words import HELD_OUT_CITIES, is_held_out
 from mta_viz.tokenizers.base import Tokenizer
-
-CELLS_AT_ONCE = 2**14  # tokens scored in one go, so that logits stay below about 256 MB
 
 
 @dataclass(frozen=True)
@@ -144,38 +142,6 @@ def evaluate_task(
     value, low, high = (float(end) for end in (median.value, median.low, median.high))
     score = needle.needle_score(verdict.outcome == "right" for verdict in drawn)
     return TaskScore(score, dict(wrong), value, low, high, median.level)
-
-
-def perplexity(
-    model: HookedMTA, tokenizer: Tokenizer, text: str, *, window: int = 512, progress: Progress = ignore
-) -> float:
-    """exp of the mean loss per token of `text`, cut into windows of `window` tokens that share no context.
-
-    Not the number of `text_losses`, whose windows overlap by half: a window's first tokens are read
-    here with little before them, which makes this one higher. Every window begins with BOS where the
-    tokenizer has one. Raises `PromptError` for less than one window of text.
-    """
-    needle.check_vocabulary(model, tokenizer)
-    bos = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
-    ids = torch.tensor(tokenizer.encode(text).ids[len(bos) :])
-    size = window - len(bos)
-    n_windows = len(ids) // size
-    if n_windows == 0:
-        raise PromptError(
-            f"The text has {len(ids)} tokens; perplexity needs at least {size}. Give a longer text."
-        )
-    starts = torch.tensor(bos).long().expand(n_windows, -1)
-    windows = torch.cat([starts, ids[: n_windows * size].unflatten(0, (-1, size))], dim=1)
-    total, batch = 0.0, max(1, CELLS_AT_ONCE // window)
-    for start in range(0, n_windows, batch):
-        chunk = windows[start : start + batch]
-        logits = score(model, chunk)[:, :-1].float()
-        losses = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), chunk[:, 1:].flatten().to(logits.device), reduction="sum"
-        )
-        total += float(losses)
-        progress(min(start + batch, n_windows) / n_windows)
-    return math.exp(total / (n_windows * (window - 1)))
 
 
 def _groups(pairs: list[tuple[NeedleSample, bool]]) -> dict[str, needle.NeedleScore]:

@@ -270,7 +270,7 @@ class TextLosses:
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean loss; inf where that is beyond a float."""
+        """exp of the mean loss, which depends on the window; inf where that is beyond a float."""
         return _exp(self.loss)
 
     @property

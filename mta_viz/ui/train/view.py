@@ -111,7 +111,7 @@ def state_words(training: Training) -> str:
         when = f"Going on from step {run.step:,}" if run and run.step else "Before the first step"
         last = training.words[-1] if training.words else INTERRUPTED  # the last word of the part before
         return f"{when}: {'reading the base' if last == INTERRUPTED else last}{measured}"
-    if run.step >= run.steps or (run.seconds_left is not None and run.seconds_left <= 0):
+    if run.step >= run.steps:
         return f"Trained; measuring the result{measured}"
     left = "" if run.seconds_left is None else f": about {time_text(run.seconds_left)} left"
     return f"Step {run.step:,} of {run.steps:,}{left}"

@@ -70,8 +70,9 @@ def golden() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tokenizer files given in tests are not those of whoever runs them."""
+    """Tokenizer files given in tests, and models made in them, are not those of whoever runs them."""
     os.environ["MTA_VIZ_TOKENIZERS"] = str(tmp_path_factory.mktemp("given"))
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture

@@ -49,12 +49,28 @@ class Relative:
     seed: int | None
 
 
-def model_roots() -> tuple[Path, ...]:
-    """Where models are looked for, each folder once: those shipped, those of MTA_VIZ_MODELS."""
+def made_models() -> Path | None:
+    """Where models that are made lie if no folder is named: among the user's data; None without a home."""
+    with suppress(RuntimeError):
+        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+        return Path(data) / "mta_viz-models"
+    return None
+
+
+def usual_roots() -> list[Path]:
+    """Of the folder with the shipped models and that of `made_models` those that are there."""
+    return [place for place in (ASSETS, made_models()) if place is not None and place.is_dir()]
+
+
+def named_roots() -> list[Path]:
+    """The folders of MTA_VIZ_MODELS, a list like PATH."""
     listed = os.environ.get("MTA_VIZ_MODELS", "").split(os.pathsep)
-    shipped = [ASSETS] if ASSETS.is_dir() else []
-    named = [root_path(part) for part in listed if part]
-    return tuple(dict.fromkeys([*shipped, *named]))
+    return [root_path(part) for part in listed if part]
+
+
+def model_roots() -> tuple[Path, ...]:
+    """Where models are looked for, each folder once."""
+    return tuple(dict.fromkeys([*usual_roots(), *named_roots()]))
 
 
 def run_folder(folder: Path) -> Path:

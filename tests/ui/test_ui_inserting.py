@@ -6,11 +6,13 @@ import torch
 from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, read_adapter, write_adapter
 from mta_viz.checkpoint.layout import kernel_entries
 from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.relatives import made_models
 from mta_viz.config import MTAOptions
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.ui.kernels import inserting
 from mta_viz.ui.shell.cache import discovery
 from mta_viz.ui.shell.link import Box, examples
-from mta_viz.ui.shell.models import ASSETS
+from mta_viz.ui.shell.page import ASSETS
 from mta_viz.ui.shell.widgets import Window
 from tests.tiny_models import config, write_models
 from tests.ui.driver import address_of, app_at, borrowed, charts, fine, part_of, said, session_of, view_of
@@ -67,7 +69,26 @@ def test_a_model_that_is_named_itself_is_no_place_for_a_new_folder(folder, monke
     monkeypatch.setenv("MTA_VIZ_MODELS", f"{folder / given}:{folder}")
     app = open_at("tiny-plain")
     app.button(key="insert.open").click().run()
-    assert app.selectbox(key="insert.root").options == [str(folder), str(ASSETS)]
+    assert app.selectbox(key="insert.root").options == [str(folder), str(made_models())]
+
+
+def test_what_is_made_of_a_shipped_model_lies_in_a_folder_of_the_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("MTA_VIZ_MODELS", raising=False)
+    app = open_at("needle-transformer")
+    app.button(key="insert.open").click().run()
+    assert app.selectbox(key="insert.root").options == [str(made_models())]
+    assert "where models are looked for each time" in said(app)
+    app.button(key="insert.write").click().run()
+    app.button(key="insert.show").click().run()
+    fine(app)
+    assert session_of(app).selection.checkpoint == "needle-transformer-inserted"
+    assert (tmp_path / "data" / "mta_viz-models" / "needle-transformer-inserted" / ADAPTER).is_file()
+    assert not (ASSETS / "needle-transformer-inserted").exists()
+    monkeypatch.setattr(inserting, "made_models", lambda: None)
+    app = open_at("needle-transformer")
+    app.button(key="insert.open").click().run()
+    assert "no folder for models that can be written to; start the app with --models" in said(app)
 
 
 def test_the_form_of_the_train_page_opens_filled_with_what_was_inserted(folder):

@@ -7,7 +7,8 @@ from mta_viz.checkpoint.reading import Found
 from mta_viz.checkpoint.types import Summary
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.ui.shell.cache import changed, discovery
-from mta_viz.ui.shell.models import ASSETS, grey_line, label, nothing_found, roots, shape_lines
+from mta_viz.ui.shell.models import grey_line, label, nothing_found, roots, shape_lines
+from mta_viz.ui.shell.page import ASSETS
 
 
 def test_options_come_first_then_the_environment_then_assets(tmp_path, monkeypatch):

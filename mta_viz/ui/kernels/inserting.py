@@ -15,6 +15,7 @@ import streamlit as st
 
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER
+from mta_viz.checkpoint.relatives import made_models
 from mta_viz.config import LARGEST_KERNEL, ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError
 from mta_viz.model.editing import insert_mta, usual_layers
@@ -127,21 +128,31 @@ def _draw_more(config: ModelConfig) -> dict[str, Any]:
 
 
 def pick_folder(base: Path, suffix: str, key: str) -> Path:
-    """A new folder, in one where models are looked for. Raises MtaVizError where none can be made."""
-    *own, shipped = models.roots()
-    here = [base.parent] if any(base.parent.is_relative_to(root) for root in own) else []
+    """A new folder, in one where models are looked for. Raises MtaVizError where none can be made.
+
+    Not among the shipped ones, nor the uploads: what is new there goes with the next version, or the process.
+    """
+    made, named = made_models(), [root for root in models.given_roots() if root.is_dir()]
+    here = [base.parent] if any(base.parent.is_relative_to(root) for root in named) else []
     alone = {model.path for model in models.found()}  # a model named itself: no other is looked for in it
-    folders = [place for place in dict.fromkeys([*here, *own, shipped]) if place.is_dir()]
-    places = [place for place in folders if place not in alone and os.access(place, os.W_OK)]
+    folders = dict.fromkeys([*here, *named, *filter(None, [made])])
+    places = [place for place in folders if place not in alone and _can_be_written(place)]
     if not places:
         raise MtaVizError(
-            "none of the folders with models can be written to; start the app with --models FOLDER"
+            "there is no folder for models that can be written to; start the app with --models FOLDER"
         )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         place = st.selectbox("In", places, format_func=printable, key=f"{key}.root")
         usual = free_name(place, f"{base.stem}-{suffix}")
         name = st.text_input("New folder", usual, key=f"{key}.name.{base.stem}", max_chars=100)
+    if place == made:
+        caption("A folder of yours, where models are looked for each time; --models FOLDER names others.")
     return place / name.strip()
+
+
+def _can_be_written(folder: Path) -> bool:
+    """Whether something new can be put there, or the folder be made."""
+    return os.access(next(place for place in (folder, *folder.parents) if place.exists()), os.W_OK)
 
 
 def free_name(place: Path, name: str) -> str:
@@ -162,7 +173,7 @@ def _write(page: Page, wanted: Wanted, folder: Path) -> Written:
     base = cache.stores().models.get(page.model_key) or page.model  # the former without interventions
     inserted = insert_mta(base, wanted.layers, **wanted.arguments)
     with refusals(folder):
-        folder.mkdir()
+        folder.mkdir(parents=True)
     write_inserted(folder / ADAPTER, base, inserted)
     cache.discovery.clear()
     return Written(folder, inserted.config, logit_change(base, inserted))

@@ -1,13 +1,12 @@
 """The app's models: where they are looked for, their words in the sidebar, and how they are loaded and run.
 
-They are looked for in `--models DIR` after `--`, `MTA_VIZ_MODELS`, and `assets/`. Work beside the page loads
-and runs them; results go to the stores of `cache`.
+They are looked for in `--models DIR` after `--`, `MTA_VIZ_MODELS`, `assets/`, and where those lie that were
+made here. Work beside the page loads and runs them; results go to the stores of `cache`.
 """
 
 import dataclasses
 import functools
 import gc
-import os
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,7 +18,7 @@ import torch
 from mta_viz.checkpoint.hub import root_path
 from mta_viz.checkpoint.locate import locate
 from mta_viz.checkpoint.reading import Found, read_checkpoint
-from mta_viz.checkpoint.relatives import read_model, twin_of
+from mta_viz.checkpoint.relatives import named_roots, read_model, twin_of, usual_roots
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, MemoryFullError, MtaVizError
@@ -32,7 +31,6 @@ from mta_viz.run.trace import Trace
 from mta_viz.tokenizers.base import tokens_of
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores
-from mta_viz.ui.shell.page import ASSETS
 from mta_viz.ui.shell.widgets import Bases, TokenizerFiles
 from mta_viz.ui.shell.work import Work
 
@@ -50,14 +48,18 @@ class Uploaded(list[str]):
     """The folders of this session's uploaded models."""
 
 
-def roots() -> tuple[Path, ...]:
-    """The folders to search, the visitor's own first, each once; MTA_VIZ_MODELS is a list like PATH."""
-    words, listed = sys.argv[1:], os.environ.get("MTA_VIZ_MODELS", "")
+def given_roots() -> list[Path]:
+    """The folders that whoever started the app named."""
+    words = sys.argv[1:]
     given = [word.removeprefix("--models=") for word in words if word.startswith("--models=")]
     given += [value for name, value in pairwise(words) if name == "--models"]
-    given += [part for part in listed.split(os.pathsep) if part]
+    return [*map(root_path, given), *named_roots()]
+
+
+def roots() -> tuple[Path, ...]:
+    """The folders to search, the visitor's own first, each once."""
     own = [Path(folder) for folder in state.part(Uploaded) if Path(folder).is_dir()]
-    return tuple(dict.fromkeys([*map(root_path, given), *own, ASSETS]))
+    return tuple(dict.fromkeys([*given_roots(), *own, *usual_roots()]))
 
 
 def found() -> tuple[Found, ...]:

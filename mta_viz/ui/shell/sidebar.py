@@ -26,6 +26,7 @@ from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
 from mta_viz.ui.shell.link import Box, Prompt, fitting, in_template
 from mta_viz.ui.shell.machine import draw_jobs, draw_models
+from mta_viz.ui.shell.page import ASSETS
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
 from mta_viz.ui.shell.state import Setting
@@ -165,7 +166,7 @@ def _pick(found: tuple[Found, ...]) -> Found:
         named = printable(wanted)
         st.warning(plain(f"The link names the model {named}, which is not in the folders given."))
     usable = [name for name, model in by_id.items() if model.problem is None]
-    usable.sort(key=lambda name: name != FIRST and models.ASSETS in by_id[name].path.parents)
+    usable.sort(key=lambda name: name != FIRST and ASSETS in by_id[name].path.parents)
     first = wanted if wanted in by_id else next(iter([*usable, *by_id]))
     key = state.borrow("checkpoint", first)
     words = {name: models.label(model, names) for name, model in by_id.items()}

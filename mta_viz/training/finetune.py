@@ -205,9 +205,10 @@ class FinetuneRecipe(Recipe):
 
     def watch(self, trainer: Trainer, out: Path) -> Extras:
         """Say how long it will take; then look at held-out samples now and then, and write the kernels."""
-        self.tell("timing a step")
-        step, device = trainer.time_step(), self.base.device.type
-        self.tell(finetune_loss.time_words(self.config, step, self.measuring, device))
+        if not trainer.finished:  # else only the measuring of the result was cut short
+            self.tell("timing a step")
+            times, so_far = (trainer.time_step(), self.measuring), trainer.progress
+            self.tell(finetune_loss.time_words(self.config, *times, self.base.device.type, so_far))
         return Watch(self, trainer, out)
 
     def write(self, trainer: Trainer, result: TrainingResult, out: Path) -> None:

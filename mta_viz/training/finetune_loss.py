@@ -30,7 +30,7 @@ from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.training.finetune_data import FinetuneBatch
 from mta_viz.training.finetune_settings import FinetuneConfig
-from mta_viz.training.trainer import Batch
+from mta_viz.training.trainer import Batch, TrainingProgress
 
 LONG_ON_CPU = 1800.0  # seconds
 
@@ -181,11 +181,15 @@ def most_changed(model: HookedMTA) -> dict[str, Any]:
     return {"most_changed": {"layer": layer, "head": head, "distance": distance}} if distance else {}
 
 
-def time_words(config: FinetuneConfig, seconds: float, measuring: float, device: str) -> str:
-    """How long `seconds` a step and `measuring` the result will take here, what to do where that is long."""
-    steps, total = config.steps, config.steps * seconds
-    if config.max_seconds is not None and config.max_seconds < total:
-        steps, total = int(config.max_seconds / seconds), config.max_seconds
+def time_words(
+    config: FinetuneConfig, seconds: float, measuring: float, device: str, so_far: TrainingProgress
+) -> str:
+    """How long the rest, `seconds` a step, and `measuring` the result take; what to do where that is long."""
+    steps = config.steps - so_far.steps_done
+    total = steps * seconds
+    if config.max_seconds is not None and config.max_seconds - so_far.seconds < total:
+        total = config.max_seconds - so_far.seconds
+        steps = int(total / seconds)
         words = f"{time_text(total)} are about {steps:,} steps"
     else:
         words = f"{steps:,} steps are about {time_text(total)}"
@@ -195,7 +199,7 @@ def time_words(config: FinetuneConfig, seconds: float, measuring: float, device:
         return words
     if total > LONG_ON_CPU:
         words += ". That is long: a GPU (--device cuda) takes minutes; --max-seconds ends a run by the clock"
-    elif steps < FEW_STEPS:
+    elif so_far.steps_done + steps < FEW_STEPS:
         words += (
             ". So few steps teach little: some hundreds are usual, which a GPU (--device cuda) takes soon"
         )

@@ -1,6 +1,7 @@
 """Finetuning a random base of two layers that trains in seconds: what changes, what stays, what it says."""
 
 import json
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -519,16 +520,23 @@ def test_a_base_with_kernels_an_empty_corpus_and_no_tokenizer_are_refused(base: 
 
 
 def test_a_long_run_on_a_cpu_says_so_before_it_starts(base: Path) -> None:
-    hour = config_of(base, steps=3600)
-    words = time_words(hour, 1.0, 20.0, "cpu")
+    begun = TrainingProgress(0, 1, math.nan, 0.0, math.nan)
+    hour, times = config_of(base, steps=3600), (1.0, 20.0)
+    words = time_words(hour, *times, "cpu", begun)
     assert "3,600 steps are about 60 min, and 20 s to measure the result. That is long: a GPU" in words
-    assert "a GPU" not in time_words(hour, 1.0, 20.0, "cuda")
-    assert time_words(config_of(base, steps=200), 0.9, 20.0, "cpu").endswith(
-        "3 min, and 20 s to measure the result"
-    )
+    assert "a GPU" not in time_words(hour, *times, "cuda", begun)
+    usual = config_of(base, steps=200)
+    assert "200 steps are about 3 min, and 20 s" in time_words(usual, 0.9, 20.0, "cpu", begun)
     by_clock = config_of(base, steps=100_000, max_seconds=600.0)
-    assert "10 min are about 666 steps" in time_words(by_clock, 0.9, 20.0, "cpu")
-    assert "about 20 steps, and 20 s to measure the result. So few" in time_words(by_clock, 30.0, 20.0, "cpu")
+    assert "10 min are about 666 steps" in time_words(by_clock, 0.9, 20.0, "cpu", begun)
+    assert "about 20 steps, and 20 s to measure the result. So few" in time_words(
+        by_clock, 30.0, 20.0, "cpu", begun
+    )
+    most = replace(begun, steps_done=150, seconds=560.0)  # of a run that goes on, what is left
+    assert time_words(usual, 0.9, 20.0, "cpu", most).endswith(
+        "50 steps are about 45 s, and 20 s to measure the result"
+    )
+    assert "40 s are about 40 steps" in time_words(by_clock, *times, "cpu", most)
 
 
 def test_held_out_samples_are_those_of_the_seed(base: Path) -> None:

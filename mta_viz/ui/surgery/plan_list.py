@@ -1,7 +1,7 @@
 """The plan as a list with switches and sliders; what can be added for a head; a kernel's taps as a grid."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -184,26 +184,53 @@ def _as_taps(taps: np.ndarray) -> interventions.Taps:
     return tuple(map(tuple, np.asarray(taps, np.float32).tolist()))
 
 
+@dataclass
+class _Grid:
+    """The grid on the page: which one it is, the taps it began with, and of which kernel it shows what."""
+
+    turn: int = 0
+    begun: np.ndarray = field(default_factory=lambda: np.zeros((1, 1)))
+    shows: tuple[OfKernel, str] | None = None
+
+    @property
+    def key(self) -> str:
+        """Of the widget."""
+        return f"taps.{self.turn}"
+
+
+def _grid_of(kernel: _Kernel) -> _Grid:
+    """The one that is there, with what was typed in it; another for what came about elsewhere.
+
+    To replace it after each number would lose the next one that is typed meanwhile.
+    """
+    grid = state.part(_Grid)
+    if grid.shows != (kernel.at, kernel.key) or state.widget_value(grid.key) is None:
+        grid = _Grid(grid.turn + 1, kernel.taps, (kernel.at, kernel.key))
+        state.session().parts[_Grid] = grid
+    return grid
+
+
 def _draw_grid(kernel: _Kernel) -> None:
     import pandas as pd  # here: the first map need not wait for it
 
-    # Other taps are another widget.
-    key = f"taps.{kernel.at.where}.{kernel.at.layer}.{kernel.at.head}.{kernel.key}"
+    grid = _grid_of(kernel)
     columns = [f"{offset:+d}" if offset else "0" for offset in kernel.offsets.key]
     rows = [f"{offset}" if offset else "0 now" for offset in kernel.offsets.query]
     column = partial(st.column_config.NumberColumn, format="%.3f", width=COLUMN_PX)
 
     def take() -> None:
-        changed = kernel.taps.copy()
-        for row, values in state.widget_value(key)["edited_rows"].items():
+        changed = grid.begun.copy()
+        for row, values in state.widget_value(grid.key)["edited_rows"].items():
             for name, value in values.items():
                 if name in columns and value is not None and np.isfinite(value):
                     changed[int(row), columns.index(name)] = value
-        _set_taps(kernel.at, changed)
+        taps = _as_taps(changed)
+        grid.shows = (kernel.at, replace(kernel, taps=np.array(taps)).key)
+        _set_taps(kernel.at, taps)
 
-    shown = pd.DataFrame(kernel.taps, index=pd.Index(rows, name="query"), columns=columns)
+    shown = pd.DataFrame(grid.begun, index=pd.Index(rows, name="query"), columns=columns)
     look: dict[str, Any] = {"num_rows": "fixed", "column_config": {name: column(name) for name in columns}}
-    st.data_editor(shown, key=key, on_change=take, **look)
+    st.data_editor(shown, key=grid.key, on_change=take, **look)
 
 
 def _others(at: OfKernel) -> tuple[Listed, ...]:
@@ -217,7 +244,7 @@ def _others(at: OfKernel) -> tuple[Listed, ...]:
     )
 
 
-def _set_taps(at: OfKernel, taps: np.ndarray) -> None:
+def _set_taps(at: OfKernel, taps: interventions.Taps) -> None:
     """In place of all that the plan did to this kernel: the grid showed its outcome."""
-    new = interventions.ReplaceKernel(at.layer, at.head, at.where, _as_taps(taps))
+    new = interventions.ReplaceKernel(at.layer, at.head, at.where, taps)
     plan.change((*_others(at), Listed(new)))

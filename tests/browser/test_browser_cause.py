@@ -135,3 +135,19 @@ def test_prompts_of_other_lengths_are_compared_while_they_agree_and_no_cell_beyo
     page.mouse.click(*page.evaluate(WHERE, [28, 3, 1]))
     page.mouse.click(*page.evaluate(WHERE, [8, 4, 1]))
     expect(page).to_have_url(re.compile("q=8&k=4"))
+
+
+def test_numbers_are_typed_into_the_taps_one_after_another(visit):
+    """The grid stays where it is when the first has changed the plan: Enter leads to the cell below."""
+    page = visit(f"/?ck=tiny-mta&l=1&h=2&s=kq&tab=Taps&{ASKED}")
+    grid = page.locator(".st-key-view").get_by_test_id("stDataFrame").first
+    settle(page)
+    grid.scroll_into_view_if_needed()
+    grid.click(position={"x": 96, "y": 47})
+    edits = []
+    for number in ("0.25", "0.5"):
+        page.keyboard.type(number, delay=80)
+        page.keyboard.press("Enter")
+        expect(page).not_to_have_url(edits[-1] if edits else re.compile(r"^(?!.*[?&]e=)"))
+        settle(page)
+        edits.append(page.url)

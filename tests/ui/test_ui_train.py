@@ -83,6 +83,11 @@ def test_the_state_is_said_in_words(given: Training, words: str) -> None:
     assert words in state_words(given)
 
 
+def test_of_what_is_said_before_the_first_step_the_bar_has_the_first_sentence() -> None:
+    given = training(True, run=None, words=("about 1.5 s a step. That is long: a GPU",))
+    assert state_words(given) == "Before the first step: about 1.5 s a step"
+
+
 def test_a_stopped_training_with_a_state_is_kept(tmp_path: Path) -> None:
     assert state_words(training(False, tmp_path)) == "Ended before its first step."
     (tmp_path / STATE_FILE).write_bytes(b"x")

@@ -21,13 +21,7 @@ from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import HELD_OUT, NeedleTask, PairsTask
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.ui.kernels.inserting import (
-    KEYS,
-    LAYERS,
-    QUERIES,
-    check_name,
-    pick_folder,
-)
+from mta_viz.ui.kernels.inserting import KEYS, LAYERS, QUERIES, check_name, pick_folder
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.trainings import Settings, Trained, command

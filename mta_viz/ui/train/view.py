@@ -109,7 +109,7 @@ def state_words(training: Training) -> str:
     measured = f": {training.measured}" if training.measured else ""
     if run is None or not training.begun or not run.step:
         when = f"Going on from step {run.step:,}" if run and run.step else "Before the first step"
-        last = training.words[-1] if training.words else INTERRUPTED  # the last word of the part before
+        last = training.words[-1].partition(". ")[0] if training.words else INTERRUPTED  # of the part before
         return f"{when}: {'reading the base' if last == INTERRUPTED else last}{measured}"
     if run.step >= run.steps:
         return f"Trained; measuring the result{measured}"

@@ -198,6 +198,7 @@ def test_plain_escapes_all_markup():
     assert plain("*x* $y$ :red[z]") == r"\*x\* \$y\$ :" + "\u2060" + r"red\[z\]"
     assert plain("&lt; www.x a@b") == r"\&lt; www" + "\u2060" + r"\.x a@" + "\u2060b"
     assert plain("one\ntwo") == "one  \ntwo"
+    assert plain("“שלום עולם” 26 %") == "“\u2068שלום עולם\u2069” 26 %"  # or 26 stands before the words
 
 
 def test_a_line_that_is_too_long_keeps_its_first_part_and_has_all_of_it_behind_its_sign():

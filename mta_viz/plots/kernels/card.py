@@ -209,7 +209,7 @@ def probe_picture(result: ProbeResult) -> go.Figure:
     half = (plot_px - _PROBE_GAP) / 2 / plot_px
     for suffix, values, name, left in (
         ("", result.before, "<b>before</b>: the probe's scores", 0.0),
-        ("2", result.after, "<b>after</b> the kernel's convolution", 1 - half),
+        ("2", result.after, "<b>after</b> the kernel", 1 - half),
     ):
         limit = round_up(float(np.abs(values).max()) or 1.0)
         on: dict[str, Any] = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}

@@ -254,9 +254,9 @@ def _words(sheet: Sheet) -> Iterable[go.Scatter]:
     room = int(sheet.pitch[1] * sheet.cell_px / _SMALL_CHAR_PX)  # letters that fit under a tile
     drop = sheet.bar_px / sheet.cell_px
     kinds: dict[tuple[str, int, str], list[tuple[float, float, str]]] = {
-        ("bottom center", _SMALL_PX, theme.INK): [
-            (column + (wide - 1) / 2, row + height - 0.2 + drop, theme.cut(tile.mark, room))
-            for tile, row, column, height, wide in placed
+        ("bottom right", _SMALL_PX, theme.INK): [
+            (column - 0.5, row + height - 0.2 + drop, theme.cut(tile.mark, room))
+            for tile, row, column, height, _ in placed
             if tile.mark
         ],
         ("middle center", 9, theme.BAD_COLOR): [

@@ -30,7 +30,7 @@ from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Select
 from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, keep, save_line, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import bar, caption, chart, lines, menu, plain, row_table
+from mta_viz.ui.shell.widgets import bar, caption, chart, isolated, lines, menu, plain, row_table
 from mta_viz.ui.shell.work import Work, finished
 
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
@@ -166,7 +166,7 @@ def draw_cell(head: Head) -> None:
     with st.container(gap="xsmall", key="cell"):
         pickers.pick_position("query", query, len(pieces), ("n", "m"))
         pickers.pick_position("key", key, len(pieces), ("j", "k"))
-    st.text(f"query {head.tokens.named(query)}, key {head.tokens.named(key)}")
+    st.text(isolated(f"query {head.tokens.named(query)}, key {head.tokens.named(key)}"))
     if key > query:
         caption(f"Key {key} comes after query {query}. The model never sees it: its weight is 0 by the mask.")
         return

@@ -45,7 +45,7 @@ def draw_address(text: str, more: Callable[[], None] = lambda: None) -> None:
     """One line: the place in words, what `more` draws, a copyable link, everything, help."""
     with st.container(horizontal=True, vertical_alignment="center", key="address"):
         with st.container():
-            st.text(text)
+            st.text(widgets.isolated(text))
         more()
         with st.container(width="content"):
             _draw_link()

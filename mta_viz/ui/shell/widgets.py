@@ -29,6 +29,8 @@ from mta_viz.version import ASSETS
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
 _CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
+_RIGHT_TO_LEFT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff]+"
+_SUCH_WORDS = re.compile(f"{_RIGHT_TO_LEFT}(?: {_RIGHT_TO_LEFT})*")
 _ENDS = [re.compile(end) for end in (r"(?<=[.?!]) (?=\S)", r"; | \(", r": ")]  # of a line's first part
 LINE, HALF_LINE = 100, 50  # characters: a page of a window of 1280 px, and half of one beside a button
 MIME_TYPES = {
@@ -44,9 +46,14 @@ def layer_list(layers: Sequence[int], numbering: int) -> str:
     return ", ".join(str(layer + numbering) for layer in layers)
 
 
+def isolated(text: str) -> str:
+    """Text as it is, safe: words from right to left isolated, or they would move the numbers after them."""
+    return _SUCH_WORDS.sub("\u2068\\g<0>\u2069", safe(text))
+
+
 def plain(text: str) -> str:
     """Text as markdown that shows exactly the text: no markup, no `:emoji:`, line breaks kept."""
-    joined = _CODES.sub("\\g<0>\u2060", safe(text))  # a word joiner, invisible, breaks the code
+    joined = _CODES.sub("\\g<0>\u2060", isolated(text))  # a word joiner, invisible, breaks the code
     return _MARKUP.sub(r"\\\1", joined).replace("\n", "  \n")
 
 
@@ -61,7 +68,7 @@ def caption(text: str, most: int = LINE, whole: str = "") -> None:
 def lines(text: str, key: str) -> None:
     """Lines of equally wide letters; `st.code` would load a syntax highlighter before the map is drawn."""
     with st.container(key=f"mono-{key}"):
-        st.text(safe(text))
+        st.text(isolated(text))
 
 
 def chart(

@@ -44,7 +44,7 @@ def test_the_label_says_name_and_variant(tmp_path):
 def test_the_grey_line_says_kernels_dtypes_and_format(tmp_path):
     line = grey_line(_found(tmp_path, pre_kernel=(2, 9), mta_layers=(1, 3)), "float32")
     size = "4 layers x 2 heads, 6.8 MB"
-    assert line == f"{size} · kernels 2x9 before softmax in L1,3 · float16 file, float32 run · native format"
+    assert line == f"{size} · kernels 2x9 before softmax in L1, 3 · float16 file, float32 run · native format"
     found = _found(tmp_path)
     quantised = replace(found, summary=replace(found.summary, format="gguf", dtype="float32"))
     assert grey_line(quantised, "float32").endswith("6.8 MB · float32 run · gguf format")

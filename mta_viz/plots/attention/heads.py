@@ -18,7 +18,7 @@ from mta_viz.plots.parts import Parts
 from mta_viz.printed import head_name
 
 _GAP = 2
-_MAX_TILE_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 44, 12, 66, 40
+_MAX_TILE_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 50, 12, 66, 40
 _ROW_PX, _NUMBER_PX, _MAX_COLUMN_PX = 28, 38, 64
 TILES_PX, SCATTER_SIZE = 900, (460, 380)
 _LEAST_ROW_PX, _ROWS_PX = 12, 400  # rows of deep models are lower, as far as their names have room

@@ -605,7 +605,8 @@ class Maps {
     if (!side) return;
     pen.fillStyle = ink;
     pen.textAlign = "right"; // within the map's room, however long
-    pen.fillText(`col ${key}`, end.x + 6.5 + across, y - 8);
+    pen.fillText("col", end.x + 6.5 + across, over + DEEP / 2); // on two lines: no letter over the map is met
+    pen.fillText(key, end.x + 6.5 + across, y - 8);
     pen.fillStyle = "#FFFFFF";
     pen.fillRect(end.x + 6.5, y + 0.5, across, high - 1);
     pen.strokeRect(end.x + 6.5, y + 0.5, across, high - 1);

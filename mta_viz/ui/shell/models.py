@@ -31,7 +31,7 @@ from mta_viz.run.trace import Trace
 from mta_viz.tokenizers.base import tokens_of
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores
-from mta_viz.ui.shell.widgets import Bases, TokenizerFiles
+from mta_viz.ui.shell.widgets import Bases, TokenizerFiles, layer_list
 from mta_viz.ui.shell.work import Work
 
 SHOW_SECONDS_FROM = 5.0  # shorter runs are not worth an estimate
@@ -112,7 +112,7 @@ def _kernel_words(place: str, size: tuple[int, int] | None, present: list[bool])
     layers = [layer for layer, there in enumerate(present) if there]
     if not layers or size is None:
         return ""
-    where = "all layers" if all(present) else "L" + ",".join(map(str, layers))
+    where = "all layers" if all(present) else f"L{layer_list(layers, 0)}"
     return f"kernels {size[0]}x{size[1]} {place} in {where}"
 
 

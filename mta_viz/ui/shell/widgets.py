@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from html import escape
+from itertools import groupby
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -42,8 +43,10 @@ CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": Fal
 
 
 def layer_list(layers: Sequence[int], numbering: int) -> str:
-    """`1, 3, 5`."""
-    return ", ".join(str(layer + numbering) for layer in layers)
+    """`1, 3, 5–9`."""
+    runs = [[layer for _, layer in run] for _, run in groupby(enumerate(layers), lambda at: at[1] - at[0])]
+    ends = [(run[0] + numbering, run[-1] + numbering) for run in runs]
+    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in ends)
 
 
 def isolated(text: str) -> str:

@@ -113,7 +113,7 @@ class ComparedShares(OfShares):
     def caption(self, source: Source, result: Comparison) -> str:
         a, b = side_names(source)
         return (
-            f"Each layer's head that gives it most: A ({a}) solid, B ({b}) dashed. The CSV has every head, "
+            f"Each layer's head that gives it most. A ({a}) solid, B ({b}) dashed. The CSV has every head, "
             "its partner, and both shares."
         )
 

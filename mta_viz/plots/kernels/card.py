@@ -148,19 +148,20 @@ def _axes(
 
 
 def score_bars(bars: Sequence[ScoreBar]) -> go.Figure:
-    """Shape scores from -1 to 1, a tick at the size that Gaussian kernels seldom reach."""
-    labels = [bar.label for bar in bars]
+    """Shape scores from -1 to 1, a tick at the size that Gaussian kernels seldom reach.
+
+    The numbers stand beside the names, where no tick meets them.
+    """
+    labels = [f"{bar.label} {bar.value:+.2f}".replace("-", "−") for bar in bars]
     size = (WIDTH, _BAR_PX * len(bars) + 74)
-    parts = Parts(size, {"l": round(theme.text_px(labels)) + 14, "r": 46, "t": 30, "b": 44})
+    parts = Parts(size, {"l": round(theme.text_px(labels)) + 14, "r": 14, "t": 30, "b": 44})
     values, places = [bar.value for bar in bars], list(range(len(bars)))
     hovers = [
         f"{bar.label} {bar.value:+.3f}"
         + ("" if bar.chance is None else f"<br>99 of 100 Gaussian kernels stay within ±{bar.chance:.2f}")
         for bar in bars
     ]
-    texts = [f"{value:+.2f}".replace("-", "−") for value in values]
-    look = {"textfont": _NUMBERS, **theme.hover(hovers)}
-    parts.traces.append(lying_bars(values, places, texts, _colors(values), **look))
+    parts.traces.append(lying_bars(values, places, (), _colors(values), **theme.hover(hovers)))
     for place, bar in zip(places, bars, strict=True):
         for mark in () if bar.chance is None else {bar.chance, -bar.chance}:
             tick = {"color": theme.INK, "width": 1.5}

@@ -439,7 +439,7 @@ class Maps {
 
   bars(pen, plot) { // of named spans, outside along both axes, with their letters
     const [first, before] = this.store.header.start, end = plot.y + plot.high;
-    const inside = (low, high, from, to) => [within(low, from, to), within(high, from, to)];
+    const taken = [], inside = (low, high, from, to) => [within(low, from, to), within(high, from, to)];
     for (const { letter, color, start, stop } of this.spansOf(plot)) {
       const [top, bottom] = inside(this.y(plot, start - first), this.y(plot, stop - first), plot.y, end);
       const [left, right] = inside(this.x(plot, start - before), this.x(plot, stop - before), plot.x, plot.x + plot.wide);
@@ -447,9 +447,12 @@ class Maps {
       if (bottom > top && plot.first) pen.fillRect(plot.x - GAP + 1, top, GAP - 3, bottom - top);
       if (right <= left) continue;
       pen.fillRect(left, end + 2, right - left, GAP - 3);
+      const middle = (left + right) / 2;
+      if (taken.some((other) => Math.abs(other - middle) < 9)) continue; // letters would touch
+      taken.push(middle);
       pen.textAlign = "center";
       pen.font = "bold " + this.font;
-      pen.fillText(letter, (left + right) / 2, plot.y - 8);
+      pen.fillText(letter, middle, plot.y - 8);
       pen.font = this.font;
     }
   }

@@ -108,6 +108,16 @@ def score_text(value: float) -> str:
     return f"{value:+.3g}"
 
 
+def short_text(value: float) -> str:
+    """A number of at most five characters: .43 for 0.43; nothing where there is nothing."""
+    if not np.isfinite(value) or value == 0:
+        return ""
+    if 0.005 <= abs(value) < 9.995:
+        text = f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
+        return text.replace("0.", ".", 1).replace("-", "−")
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
+
+
 def weight_text(value: float) -> str:
     """Attention weights and shares: three decimals."""
     return f"{value:.3f}"

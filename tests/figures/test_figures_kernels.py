@@ -31,6 +31,7 @@ from mta_viz.figures.kernels.paper import every_kernel
 from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.kernels.gallery import Look, common_limit
+from mta_viz.plots.theme import INK
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import capture, load
 from tests.analysis import test_finetuning_run as finetuning
@@ -540,3 +541,16 @@ def test_names_over_steps_are_filled_where_they_are_borne():
     assert [int(sum(line)) for line in made.figure.data[0].z] == [sum(row.bears) for row in rows]
     assert all(row.bears[-1] and row.share == sum(row.bears) / 48 for row in rows)
     assert "there is no p" in made.caption
+
+
+def test_numbers_fit_their_cells(of_odd):
+    made = of_odd("kernel-gallery", places=("head_pre",), numbers=True)
+    numbers = [number for line in made.figure.data[0].text for number in line if number]
+    assert len(numbers) > 8 and all(len(number) <= 5 for number in numbers)  # ".43", not "+0.429"
+
+
+def test_words_under_a_tile_begin_where_it_does(of_odd):
+    made = of_odd("kernel-gallery", places=("pre",), arranged="meaning")
+    written = made.figure.select_traces({"mode": "text"})
+    (marks,) = (trace for trace in written if (trace.textfont.size, trace.textfont.color) == (9, INK))
+    assert marks.textposition == "bottom right" and all(x % 1 == 0.5 for x in marks.x)

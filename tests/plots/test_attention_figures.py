@@ -14,6 +14,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.maps import attention_map
 from mta_viz.plots.attention.stages import stage_strip
+from mta_viz.plots.attention.tokens import gate_map
 from mta_viz.tokenizers.base import Tokens
 
 MEGABYTE = 1_000_000
@@ -244,3 +245,9 @@ def test_big_maps_are_pooled_for_the_strip() -> None:
     maps = {stage: random_map(300, stage) for stage in Stage}
     figure = stage_strip(maps, dict.fromkeys(maps, 1.0), Stage.RAW)
     assert max(heat(figure).z.shape) <= 128
+
+
+def test_a_gates_axis_title_stands_under_its_longest_label():
+    named = Tokens(tuple(range(2000)), ("abcdefghij",) * 2000, ((0, 0),) * 2000, None)
+    layout = gate_map(np.ones((2, 2000), np.float32), named, layer=0).layout
+    assert layout.margin.b >= theme.text_px(layout.xaxis.ticktext) + 20

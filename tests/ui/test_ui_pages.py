@@ -12,7 +12,7 @@ from mta_viz.ui.kernels.view import layers_with_kernels
 from mta_viz.ui.shell import work
 from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.preparing import check_line
-from mta_viz.ui.shell.widgets import plain
+from mta_viz.ui.shell.widgets import layer_list, plain
 from tests.tiny_models import FULL, config
 from tests.ui.driver import app_at, borrowed, charts, fine, part_of, run_until, said, session_of, view_of
 
@@ -199,6 +199,10 @@ def test_plain_escapes_all_markup():
     assert plain("&lt; www.x a@b") == r"\&lt; www" + "\u2060" + r"\.x a@" + "\u2060b"
     assert plain("one\ntwo") == "one  \ntwo"
     assert plain("“שלום עולם” 26 %") == "“\u2068שלום עולם\u2069” 26 %"  # or 26 stands before the words
+
+
+def test_layers_in_a_row_are_a_range():
+    assert layer_list((0, 2), 0) == "0, 2" and layer_list((8, 12, 13, 14), 1) == "9, 13–15"
 
 
 def test_a_line_that_is_too_long_keeps_its_first_part_and_has_all_of_it_behind_its_sign():

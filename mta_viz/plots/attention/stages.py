@@ -262,13 +262,14 @@ def add_token_axes(
             hoverformat="d",
             showticklabels=False,
             ticks="",
+            mirror=False,
             anchor=last,
             minallowed=span[0],
             maxallowed=span[1],
         ),
         "xaxis2": theme.axis(
-            range=span, overlaying="x", matches="x", anchor=last, side="bottom", tickvals=ticks[0],
-            ticktext=ticks[1], tickangle=-90, ticklabelstandoff=BAR_PX,
+            range=span, overlaying="x", matches="x", anchor=last, side="bottom", mirror=False,
+            tickvals=ticks[0], ticktext=ticks[1], tickangle=-90, ticklabelstandoff=BAR_PX,
         ),
         "hoverdistance": _ROW_PX,
     }  # fmt: skip

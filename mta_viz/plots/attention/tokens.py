@@ -347,7 +347,7 @@ def lens_tokens(lens: LogitLens, *, numbering: int = 0) -> go.Figure:
     )
 
 
-_GATE_LEFT, _GATE_RIGHT, _GATE_TOP, _GATE_BOTTOM, _GATE_ROW_PX = 48, 16, 66, 84, 16
+_GATE_LEFT, _GATE_RIGHT, _GATE_TOP, _GATE_ROW_PX = 48, 16, 66, 16
 
 
 def gate_map(
@@ -363,8 +363,11 @@ def gate_map(
     `selected`: (head, position) framed. A NaN is left blank and crossed.
     """
     n_heads, n_tokens = gate.shape
-    margin = {"l": _GATE_LEFT, "r": _GATE_RIGHT, "t": _GATE_TOP, "b": _GATE_BOTTOM}
-    parts = Parts((LENS_PX, _GATE_ROW_PX * n_heads + _GATE_TOP + _GATE_BOTTOM), margin)
+    ticks = theme.tick_positions(0, n_tokens, LENS_PX - _GATE_LEFT - _GATE_RIGHT)
+    labels = {p: theme.tick_label(p, tokens.pieces[p]) for p in ticks}
+    bottom = round(theme.text_px(labels.values())) + 24
+    margin = {"l": _GATE_LEFT, "r": _GATE_RIGHT, "t": _GATE_TOP, "b": bottom}
+    parts = Parts((LENS_PX, _GATE_ROW_PX * n_heads + _GATE_TOP + bottom), margin)
     heads = [f"H{head + numbering}" for head in range(n_heads)]
     names = [theme.hover_label(position, piece) for position, piece in enumerate(tokens.pieces)]
     colored = cells.grid(
@@ -378,10 +381,8 @@ def gate_map(
     )
     rows, columns = np.nonzero(~np.isfinite(gate))
     parts.traces += [colored, *cells.crosses(columns, rows, 6.0)]
-    ticks = theme.tick_positions(0, n_tokens, LENS_PX - _GATE_LEFT - _GATE_RIGHT)
-    labels = theme.ticks({p: theme.tick_label(p, tokens.pieces[p]) for p in ticks})
     parts.layout |= {
-        "xaxis": theme.axis(range=(-0.5, n_tokens - 0.5), tickangle=-90, **labels),
+        "xaxis": theme.axis(range=(-0.5, n_tokens - 0.5), tickangle=-90, **theme.ticks(labels)),
         "yaxis": theme.listed(heads, down=True),
     }
     if selected is not None:

@@ -90,7 +90,7 @@ def add_taps(
         **theme.hover(mosaic.tap_hovers(drawn, offsets)),
     )
     if numbers:
-        words = [[_short(value) for value in line] for line in drawn]
+        words = [[theme.short_text(value) for value in line] for line in drawn]
         colored.update(text=words, texttemplate="%{text}", textfont={"size": 9})
     rows, columns = np.nonzero(~np.isfinite(kernel))
     x, y = np.array(offsets.key)[columns], np.array(offsets.query)[rows]
@@ -102,16 +102,6 @@ def add_taps(
 
 def _colors(values: Sequence[float] | np.ndarray) -> list[str]:
     return [theme.NEGATIVE_COLOR if value < 0 else theme.POSITIVE_COLOR for value in values]
-
-
-def _short(value: float) -> str:
-    """A number of at most five characters: .43 for 0.43; nothing where there is nothing."""
-    if not np.isfinite(value) or value == 0:
-        return ""
-    if 0.005 <= abs(value) < 9.995:
-        text = f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
-        return text.replace("0.", ".", 1).replace("-", "−")
-    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
 
 
 def _add_sums(parts: Parts, drawn: np.ndarray, offsets: Offsets) -> None:

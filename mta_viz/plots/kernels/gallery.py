@@ -223,7 +223,7 @@ def _cells(sheet: Sheet, look: Look, limit: float, spare: float) -> go.Heatmap:
         shown = tile.others() if look.hides(tile) else np.array(tile.values, np.float32)
         z[block] = shown / (common_limit([tile]) if look.own_scale else 1)
         if text is not None:
-            text[block] = [[theme.score_text(float(value)) for value in line] for line in tile.values]
+            text[block] = [[theme.short_text(value) for value in line] for line in tile.values.tolist()]
     end = 1.0 if look.own_scale else limit
     right = 1 + max(spare, 0) / max(sheet.size[1] * sheet.cell_px, 1)
     place = {"x": right, "xanchor": "right", "xpad": 40, "ypad": 8 + 16 * bool(sheet.column_names)}

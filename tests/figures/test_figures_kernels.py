@@ -550,7 +550,7 @@ def test_numbers_fit_their_cells(of_odd):
 
 
 def test_words_under_a_tile_begin_where_it_does(of_odd):
-    made = of_odd("kernel-gallery", places=("pre",), arranged="meaning")
+    made = of_odd("kernel-gallery", places=("pre",))
     written = made.figure.select_traces({"mode": "text"})
     (marks,) = (trace for trace in written if (trace.textfont.size, trace.textfont.color) == (9, INK))
     assert marks.textposition == "bottom right" and all(x % 1 == 0.5 for x in marks.x)

@@ -131,13 +131,8 @@ def _beside(point: Sequence[Number], side: np.ndarray) -> Annotation:
     x, y = side.tolist()
     anchors = {"xanchor": ("center", "left", "right")[x], "yanchor": ("middle", "bottom", "top")[y]}
     shift = {"xshift": _ASIDE_PX * x, "yshift": _ASIDE_PX * y}
-    place = {"x": point[0], "y": point[1], "xref": "x", "yref": "y"}
-    return (
-        place
-        | anchors
-        | shift
-        | {"font": {"size": 10, "color": theme.INK}, "borderpad": 0, "bgcolor": "#FFFFFF"}
-    )
+    look = {"font": {"size": 10, "color": theme.INK}, "borderpad": 0, "bgcolor": "#FFFFFF"}
+    return {"x": point[0], "y": point[1], "xref": "x", "yref": "y", **anchors, **shift, **look}
 
 
 def lying_bars(

@@ -36,8 +36,7 @@ LABEL_PX, LABEL_CHAR_PX, TICK_SPACING = 10, 6.1, 12
 MAX_TOKEN_CHARS = 10
 # A fixed order of small steps keeps labels at round positions.
 _STEPS = tuple(base * 10**power for power in range(7) for base in (1, 2, 5))
-_HOVER: dict[str, Any] = {"align": "left", "bgcolor": "#FFFFFF", "bordercolor": FRAME}
-_HOVER["font"] = {"family": MONO, "size": 12, "color": INK}
+HOVER = {"align": "left", "bgcolor": "#FFFFFF", "font": {"family": MONO, "size": 12, "color": INK}}
 PX_PER_MM = 96 / 25.4
 PIXELS: dict[str, Any] = {"len": 240, "lenmode": "pixels"}  # a colour bar as long on every figure
 OWN_LIMIT = ["− own limit", "0", "+ own limit"]
@@ -171,7 +170,7 @@ def frame(width: int, height: int) -> dict[str, object]:
         "plot_bgcolor": "white",
         "showlegend": False,
         "hovermode": "closest",
-        "hoverlabel": _HOVER,
+        "hoverlabel": HOVER,
         "dragmode": "zoom",
     }
 

@@ -57,12 +57,9 @@ def draw_cells(head: Head) -> None:
 
 def _cell_row(head: Head, cell: TopCell) -> dict[str, object]:
     pieces = head.tokens.pieces
-    unit = head.selected.stage.value.unit
-    numbers = {
-        f"value ({unit})": cell.value,
-        f"change ({unit})": cell.change,
-        "contribution": cell.contribution,
-    }
+    in_unit = f"({head.selected.stage.value.unit})"
+    numbers = {f"value {in_unit}": cell.value, f"change {in_unit}": cell.change}
+    numbers["contribution"] = cell.contribution
     shown = {name: float(f"{value:.5g}") for name, value in numbers.items() if value is not None}
     return {"query": f"{cell.query} {pieces[cell.query]}", "key": f"{cell.key} {pieces[cell.key]}", **shown}
 

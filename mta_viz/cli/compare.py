@@ -32,6 +32,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
     other = open_model(arguments, arguments.other) if arguments.other else None
     prompt_b = None if arguments.prompt_b is None else encode(model, arguments.prompt_b)
     with ProgressLine("comparing") as progress:
-        prompt = tokens if arguments.prompt is None else arguments.prompt
+        prompt = tokens.text or tokens  # as text: another model has other tokens
         how: dict[str, Any] = {"answer": arguments.answer, "pair_by": arguments.pair_by, "progress": progress}
         return mta_viz.compare(model, other, prompt, prompt_b=prompt_b, plan=plan, **how).as_data()

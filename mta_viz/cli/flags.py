@@ -23,7 +23,7 @@ from mta_viz.errors import (
     TooLongError,
     check_index,
 )
-from mta_viz.tokenizers.base import MOST_CHARACTERS, Tokens, cut_text
+from mta_viz.tokenizers.base import MOST_CHARACTERS, Tokens, cut_text, quoted
 
 if TYPE_CHECKING:
     from mta_viz.checkpoint.types import Checkpoint, Conversion
@@ -144,12 +144,15 @@ def model_of(checkpoint: "Checkpoint", arguments: Namespace, *, kernels_do: bool
 
 
 def add_prompt(command: ArgumentParser, *, chat: bool = True) -> None:
-    """A model, and `--prompt TEXT` or `--tokens FILE`, one of them; `--chat`, unless it makes no sense."""
+    """A model, and one of `--prompt`, `--tokens` and `--task`; `--chat`, unless it makes no sense."""
     add_model(command)
     prompt = command.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
     about = "a JSON list of token ids, taken as it is"
     prompt.add_argument("--tokens", type=Path, metavar="FILE", help=about)
+    add_task(prompt, "blocks", about="or a sample of a task, without its answer")
+    about = "of the task: number of the sample (default 0)"
+    command.add_argument("--seed", type=int, default=0, metavar="S", help=about)
     about = "where to cut a prompt that is too long for this machine (default: it is refused)"
     command.add_argument("--cut", choices=("left", "middle", "right"), help=about)
     if chat:
@@ -165,16 +168,32 @@ def add_chat(command: ArgumentParser) -> None:
 
 
 def open_prompt(arguments: Namespace) -> "tuple[HookedMTA, Tokens]":
-    """The model, and the tokens of `--prompt` or `--tokens`; says when the prompt is long for the model."""
-    prompt = prompt_of(arguments)
+    """The model, and the prompt's tokens; says when the prompt is long for the model.
+
+    The answer of a file's sample becomes `--answer`, where that is asked for and not given.
+    """
+    prompt = None if arguments.task else prompt_of(arguments)
     model = open_model(arguments)
     place = vars(arguments).get("kernel") or arguments
     check_place(model.config, getattr(place, "layer", None), getattr(place, "head", None))
-    given = as_chat(model, prompt) if getattr(arguments, "chat", False) else prompt
+    given = _sample(model, arguments) if prompt is None else prompt
+    if getattr(arguments, "chat", False):
+        given = as_chat(model, given)
     return model, encode(model, given, arguments.cut)
 
 
-def as_chat(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
+def _sample(model: "HookedMTA", arguments: Namespace) -> Tokens | str:
+    """The task's sample, as a text where it has one; what it is goes to stderr."""
+    from mta_viz.analysis.labs.task_samples import one_prompt
+
+    drawn = one_prompt(model, arguments.task, arguments.seed)
+    if drawn.answer is not None and vars(arguments).get("answer", "") is None:
+        arguments.answer = drawn.answer
+    note(f"the prompt is {quoted(drawn.tokens.text or '')}")
+    return drawn.tokens.text or drawn.tokens
+
+
+def as_chat(model: "HookedMTA", prompt: str | list[int] | Tokens) -> Tokens:
     """A text in the model's chat template; what the model sees goes to stderr. PromptError for token ids."""
     from mta_viz.run.tracing import chat
 

@@ -31,8 +31,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """Sample orders until the largest standard error is at most 5 % of the whole effect."""
     from mta_viz.analysis.cause.effects import kernel_ids
     from mta_viz.analysis.cause.shapley import shapley_values
-    from mta_viz.analysis.cause.shapley_file import LENGTHS, SAMPLES, TaskShapley
-    from mta_viz.analysis.labs.task_samples import task_batches
+    from mta_viz.analysis.cause.shapley_file import SAMPLES, TaskShapley
+    from mta_viz.analysis.labs.task_samples import LENGTHS, task_batches
     from mta_viz.run.files import weights_digest
 
     refuse_length(arguments)

@@ -21,11 +21,9 @@ import torch
 
 from mta_viz.analysis.cause.answers import twin_of_model
 from mta_viz.analysis.cause.effects import FILES, Absent, find_effects
-from mta_viz.analysis.cause.shapley_file import LENGTHS, find_shapley
+from mta_viz.analysis.cause.shapley_file import find_shapley
 from mta_viz.analysis.compare.maps import same_vocabulary
-from mta_viz.analysis.labs.blocks import block_sample, trained_task
-from mta_viz.analysis.labs.needle import check_vocabulary
-from mta_viz.analysis.labs.task_samples import GoldBatch, check_task, task_batches
+from mta_viz.analysis.labs.task_samples import GoldBatch, one_prompt, task_batches
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.exporting import report_sections as sections
 from mta_viz.exporting.pictures import find_browser
@@ -36,14 +34,13 @@ from mta_viz.figures.base import Source
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import printable
 from mta_viz.run.files import weights_digest
-from mta_viz.run.named_tasks import series_of, task_name
+from mta_viz.run.named_tasks import task_name
 from mta_viz.run.tracing import Progress, Prompt, capture, check_runs, ignore, load, tokenize
 from mta_viz.tokenizers.builtin import CharTokenizer
 from mta_viz.version import VERSION
 from mta_viz.writing import check_new, write
 
 SAMPLES = 60  # of a task, for model and twin each
-TURNS = 3  # of a task that goes through depths the third sample lies amid its haystack
 SUFFIXES, IN_PAGE = (".html", ".pdf"), "data:image/svg+xml;base64,"
 PRINT_SECONDS, MOST = 180, 10**7  # the latter: characters of one text
 QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
@@ -199,19 +196,12 @@ def _prompt(model: HookedMTA, prompt: Prompt | None, task: str | None, seed: int
         return tokenize(model, prompt), tell("prompts", "given"), None, ""
     task = task or usual_task(model)
     try:
-        check_task(model, task)
-        tokenizer = check_vocabulary(model, model.tokenizer)
-        if task == "blocks":
-            tokens = block_sample(trained_task(model.path), 0, seed).tokens
-            return tokens, tell("prompts", "blocks", seed=seed), None, ""
-        series = series_of(task, min(LENGTHS.get(task, 0), model.config.n_ctx))
-        at = TURNS if task in LENGTHS else 1
-        drawn = series.samples(tokenizer, at, seed)[-1]
+        drawn = one_prompt(model, task, seed)
     except MtaVizError as error:
         return None, "", None, str(error)
-    words = tell("prompts", "task", task=task_name(task), setting=series.setting, number=at, seed=seed)
-    answer = None if task == "needle" else f" {drawn.answer}"  # of needles the story finds it by itself
-    return drawn.tokens, words, answer, ""
+    kind, about = ("task", task_name(task)) if drawn.setting else (task, task)
+    words = tell("prompts", kind, task=about, setting=drawn.setting, number=drawn.number, seed=seed)
+    return drawn.tokens, words, drawn.answer, ""
 
 
 def _twin(model: HookedMTA) -> HookedMTA | Absent:

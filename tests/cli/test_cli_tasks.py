@@ -130,3 +130,24 @@ def test_a_file_with_problems_lists_them(run, reader, tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt": "a", "answer": 3}\n')
     answer = run("evaluate", reader, "--task", tmp_path / "bad.jsonl")
     assert_refused(answer, "bad.jsonl", "line 1: 'answer' is missing", "line 2: answer is 3; expected a text")
+
+
+def test_a_prompt_is_drawn_from_a_task_wherever_one_is_asked_for(run, reader, lines, capsys):
+    """`story`, `lens`, `heads` ...: the sample's prompt, and a file's answer, as if they had been given."""
+    drawn = run("story", reader, "--task", lines, "--seed", 1)
+    assert drawn.json == run("story", reader, "--prompt", "10 + 3 =", "--answer", " 13").json
+    assert "the prompt is “10 + 3 =”" in drawn.err
+    for command in ("lens", "heads", "attribute"):
+        more = ("--answer", " 3") if command == "attribute" else ()
+        given = run(command, reader, "--prompt", "1 + 2 =", *more).json
+        assert run(command, reader, "--task", lines).json == given
+    assert_refused(run("lens", reader, "--task", lines, "--seed", 3), "has 3 samples, counted from 0")
+    assert_refused(run("lens", reader), "one of the arguments --prompt --tokens --task is required")
+    assert_refused(run("lens", reader, "--task", "blocks"), "the tasks that fit it are needle and pairs")
+
+
+def test_two_models_of_two_vocabularies_get_the_text_of_a_sample(run, reader, folder, tmp_path):
+    file = tmp_path / "letters.jsonl"
+    file.write_text(json.dumps({"prompt": "abc.de#a", "answer": "b"}))
+    answer = run("compare", reader, folder, "--task", file, "--answer", "c")
+    assert answer.status == 0, answer.err

@@ -23,7 +23,6 @@ from mta_viz.tables import Table
 FILE, FORMAT = "shapley.json", "mta_viz shapley 1"
 Task = Literal["needle", "pairs", "file", "blocks", "prompt"]
 SAMPLES: dict[Task, int] = {"needle": 16, "pairs": 16, "file": 16, "blocks": 64, "prompt": 1}
-LENGTHS = {"needle": 160, "pairs": 256}  # tokens a prompt
 
 
 @dataclass(frozen=True)

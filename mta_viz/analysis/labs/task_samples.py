@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mta_viz.analysis.attention.matches import measure_matches, with_matches
 from mta_viz.analysis.kernels.table import kernel_frame, kernel_table
-from mta_viz.analysis.labs.blocks import check_characters, trained_task
+from mta_viz.analysis.labs.blocks import block_sample, check_characters, trained_task
 from mta_viz.analysis.labs.needle import batched, check_vocabulary, judge, parts, with_answers
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.transformer import HookedMTA
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pandas
 
 SAMPLES = 20  # of a task, for `kernels`
+LENGTHS = {"needle": 160, "pairs": 256}  # tokens of a prompt that is looked at, or run very often
+TURNS = 3  # of a task that goes through depths the third sample lies amid its haystack
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,32 @@ def task_prompts(
     setting, batches = task_batches(model, task, samples, seed, usual=usual, length=length)
     prompts = [ids for batch in batches for ids in batch.ids[:, : 1 - batch.n_last].tolist()]
     return setting, [tokenize(model, ids) for ids in prompts]
+
+
+@dataclass(frozen=True)
+class OnePrompt:
+    """A sample without its answer; `answer` where the text of the prompt does not tell it.
+
+    `setting`: what a sample is, empty for block finding. `number`: which one it is from the seed on.
+    """
+
+    tokens: Tokens
+    answer: str | None = None
+    setting: str = ""
+    number: int = 1
+
+
+def one_prompt(model: HookedMTA, task: str, seed: int = 0) -> OnePrompt:
+    """A sample of a task to look at, from number `seed` on. Raises as `task_batches` does."""
+    check_task(model, task)
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    if task == "blocks":
+        return OnePrompt(block_sample(trained_task(model.path), 0, seed).tokens)
+    series = series_of(task, min(LENGTHS.get(task, 0), model.config.n_ctx))
+    number = TURNS if task in LENGTHS else 1
+    drawn = series.samples(tokenizer, number, seed)[-1]
+    answer = None if task in LENGTHS else drawn.spans[-1].text
+    return OnePrompt(drawn.tokens, answer, series.setting, number)
 
 
 def kernels(

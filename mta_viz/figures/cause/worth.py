@@ -10,7 +10,7 @@ from mta_viz.analysis.cause.shapley import FEWEST, LARGEST_ERROR, KernelValue, p
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.labs.blocks import trained_task
 from mta_viz.analysis.labs.needle import parts
-from mta_viz.analysis.labs.task_samples import task_batches
+from mta_viz.analysis.labs.task_samples import LENGTHS, task_batches
 from mta_viz.config import Where
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, Source, named
@@ -111,7 +111,7 @@ class OfShapley(Measured[shapley_file.TaskShapley]):
     def _length(self, source: Source) -> int:
         if self.task == "blocks":
             return trained_task(source.model.path).n_tokens
-        length = shapley_file.LENGTHS.get(self.task or "prompt")
+        length = LENGTHS.get(self.task or "prompt")
         return len(source.trace.tokens) if length is None else min(length, source.model.config.n_ctx)
 
     def words_of(self, result: shapley_file.TaskShapley) -> str:

@@ -16,6 +16,7 @@ from mta_viz.analysis.cause.choosing import answer_span, other_places
 from mta_viz.analysis.cause.direct_effect import direct_effect
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate, without, write_effects
 from mta_viz.analysis.cause.story import LEAST_CHANGE, RULE, Story, percent, story, story_of
+from mta_viz.analysis.cause.sweeps import place_of
 from mta_viz.analysis.compare.comparing import answer_pairs
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.kernels.table import kernel_table
@@ -26,6 +27,7 @@ from mta_viz.checkpoint.relatives import plain_twin
 from mta_viz.config import MTAOptions
 from mta_viz.errors import PromptError
 from mta_viz.model.editing import edited
+from mta_viz.model.interventions import AblateHead
 from mta_viz.model.plans import every_kernel
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -245,15 +247,43 @@ def test_what_stands_out_follows_the_rule(opening):
     assert not replace(gaining, asked=found).stands_out
 
 
-def test_a_plain_model_has_a_head_and_no_kernel(tmp_path):
+def test_a_plain_model_opens_at_the_head_it_loses_most_without(tmp_path):
     model = mta_viz.load(write_models(tmp_path) / "tiny-plain")
     opening = story(model, NEEDLES)
-    final = head_scores(capture(model, NEEDLES), opening.asked).values["span.final"]
-    assert opening.kernel is None and opening.by == "share" and opening.plan == () and opening.without is None
-    assert opening.weights[0].share == pytest.approx(float(final.max()), abs=1e-6)
-    assert opening.place == divmod(int(final.argmax()), 4)
-    assert opening.sentence().endswith("this model has no key-query kernels.")
+    trace = capture(model, NEEDLES)
+    final = head_scores(trace, opening.asked).values["span.final"]
+    assert opening.kernel is None and opening.by == "loss" and opening.plan == (AblateHead(*opening.place),)
+    assert opening.weights[0].share == pytest.approx(float(final[opening.place]), abs=1e-6)
+    board = mta_viz.ablate(model, NEEDLES, opening.plan, sweeps=("heads",))
+    assert opening.without.log_probability == pytest.approx(board.board.after, abs=1e-9)
+    assert opening.choice.tried == opening.choice.heads == 8 and opening.choice.resting == 0
+    least = min(board.sweeps["heads"], key=lambda row: row.log_probability)
+    assert place_of(least.intervention) == opening.place  # of all: it has 8 heads
+    assert opening.sentence().endswith("of its weight; this model has no key-query kernels.")
     assert opening.twin == Absent("This model is plain itself.")
+
+
+def test_a_head_that_rests_on_the_first_token_is_counted_and_not_opened(tmp_path):
+    """Its weight is no finding: what the other heads give words is."""
+    model = mta_viz.load(write_models(tmp_path) / "tiny-plain")
+    q, k = (model.blocks[1].attn.get_submodule(name).weight for name in ("wq", "wk"))
+    words = story(model, TEXT)
+
+    with torch.no_grad():
+        q.zero_()
+        k.zero_()
+        short = capture(model, [65, 66])  # even rows of two keys give half to the first
+        told = story(model, [65, 66])
+    rests = {
+        (layer, head)
+        for layer in range(2)
+        for head in range(4)
+        if short.map(layer, Stage.PATTERN, head)[1, 0] >= 0.5
+    }
+    assert {(1, head) for head in range(4)} <= rests and told.choice.resting == len(rests)
+    assert told.place not in rests and told.choice.first < 0.5 and told.asked.start > 0
+    assert f"{len(rests)} of 8 heads give half or more (an attention sink)" in told.sentence()
+    assert words.choice.resting == 0 and "sink" not in words.sentence()
 
 
 def test_a_prompt_of_one_token_says_what_it_can():

@@ -1,22 +1,25 @@
 """Which kernel, and which words, a prompt's story is about; and a span's rivals in a row.
 
-Owns the choice: by what is measured beside the weights, by gain at a span, by direct effect.
+Owns the choice: by what is measured beside the weights, by gain at a span, by direct effect; of a model
+without kernels by what the answer loses without a head.
 """
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.attention.spans import Span, task_of_prompt
-from mta_viz.analysis.cause.answers import AnswerMeter
-from mta_viz.analysis.cause.direct_effect import layer_effect
+from mta_viz.analysis.cause.answers import AnswerMeter, Standing
+from mta_viz.analysis.cause.direct_effect import DirectEffect, layer_effect
 from mta_viz.analysis.cause.effects import Effects, find_effects
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId
 from mta_viz.analysis.labs.finder import Finder
-from mta_viz.config import Where
+from mta_viz.config import Head, Where
+from mta_viz.model.interventions import AblateHead
 from mta_viz.model.plans import Edit
 from mta_viz.model.stages import Stage, linear_from
 from mta_viz.model.transformer import HookedMTA
@@ -28,6 +31,8 @@ AROUND: Mapping[Where, tuple[Stage, Stage]] = {
     "pre": (Stage.RAW, Stage.KQ),
     "post": (Stage.SOFTMAX, Stage.SOFTMAX_KQ),
 }
+TRIED = 8  # heads that are switched off, one at a time
+SINK = 0.5  # of the row: a head that gives the first token as much rests on it, and shows little else
 EDITS: tuple[Edit, ...] = ("own-tap", "identity")  # the story takes a kernel to its own tap
 
 
@@ -63,23 +68,68 @@ def kernel_gains(finder: Finder) -> dict[KernelId, float]:
     return gains
 
 
-def answer_span(meter: AnswerMeter) -> Span:
+@dataclass(frozen=True)
+class HeadChoice:
+    """The head without which the answer loses most, of `tried`, and how the answer stands `without` it.
+
+    Tried are the heads that add most to the answer's logit directly, of those that give the first token less
+    than half of the last row, where there are any. `first`: what this head gives it, 0..1; `resting`:
+    how many of all `heads` give it half and more.
+    """
+
+    place: Head
+    without: Standing
+    first: float
+    resting: int
+    heads: int
+    tried: int
+
+
+def head_of_most_loss(meter: AnswerMeter) -> HeadChoice:
+    """Heads are switched off one at a time, others stay. Raises as `layer_effect` does."""
+    trace, last = meter.trace, len(meter.trace.tokens) - 1
+    layers = range(trace.model.config.n_layers)
+    rows = [trace.maps(layer, Stage.PATTERN, slice(last, last + 1))[:, 0].abs().cpu() for layer in layers]
+    first = torch.stack([row[:, 0] / row.sum(1) for row in rows]).nan_to_num(1.0)
+    added = torch.stack([_added(meter, layer).heads for layer in layers])
+    rests = first >= SINK
+    open_ones = added if bool(rests.all()) else added.masked_fill(rests, -math.inf)
+    order = [divmod(at, first.shape[1]) for at in open_ones.flatten().argsort(descending=True).tolist()]
+    tried = [place for place in order[:TRIED] if open_ones[place] > -math.inf]
+    stands = {place: meter.standing((AblateHead(*place),)) for place in tried}
+    best = min(tried, key=lambda place: (math.isnan(odds := stands[place].log_odds), odds))
+    counts = int(rests.sum()), rests.numel(), len(tried)
+    return HeadChoice(best, stands[best], float(first[best]), *counts)
+
+
+def _added(meter: AnswerMeter, layer: int) -> DirectEffect:
+    """What a layer adds to the logit of the token that carries the answer."""
+    answer = meter.answer
+    return layer_effect(
+        meter.run, layer, len(meter.trace.tokens) - 1 + answer.place, answer.ids[answer.place]
+    )
+
+
+def answer_span(meter: AnswerMeter, place: Head | None = None) -> Span:
     """The keys of the softmax cell that adds most to the answer's logit directly.
 
-    With it its neighbours that the head's row gives at least half as much.
+    With it its neighbours that the head's row gives at least half as much. Of the head at `place` alone, and
+    not of the first token, where one is given.
     """
-    trace, answer = meter.run, meter.answer
-    last, at = len(meter.trace.tokens) - 1, len(meter.trace.tokens) - 1 + answer.place
+    trace, last = meter.trace, len(meter.trace.tokens) - 1
     best, where = -math.inf, (0, 0, 0)
-    for layer in range(trace.model.config.n_layers):
-        added = layer_effect(trace, layer, at, answer.ids[answer.place]).values.sum(1)[:, : last + 1]
+    for layer in range(trace.model.config.n_layers) if place is None else (place[0],):
+        added = _added(meter, layer).values.sum(1)[:, : last + 1]
+        if place is not None:
+            added[:, 0] = -math.inf
+            added[torch.arange(len(added)) != place[1]] = -math.inf
         if float(added.max()) > best:
             best, where = float(added.max()), (layer, *divmod(int(added.argmax()), added.shape[1]))
     layer, head, key = where
     stage = linear_from(trace.model.config.kernels(layer))
     row = meter.trace.map(layer, stage, head, slice(last, last + 1))[0, : last + 1].abs()
     start = stop = key
-    while start > 0 and row[start - 1] >= HALF * row[key]:
+    while start > (place is not None) and row[start - 1] >= HALF * row[key]:
         start -= 1
     while stop < last and row[stop + 1] >= HALF * row[key]:
         stop += 1

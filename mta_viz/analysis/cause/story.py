@@ -16,10 +16,11 @@ import torch
 from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans, next_letter
 from mta_viz.analysis.cause import answers, choosing
 from mta_viz.analysis.cause.effects import Absent, without
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId, layer_kernels
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, layer_kernels, layers_having
 from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
 from mta_viz.analysis.labs.blocks import block_spans
 from mta_viz.analysis.labs.finder import Finder, Parts, find
+from mta_viz.model.interventions import AblateHead
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -30,18 +31,19 @@ from mta_viz.tokenizers.base import Tokens
 
 LEAST_CHANGE, LEAST_SHARE = 0.1, 0.05  # nats of the answer's log-odds; of the row's weight
 LINE = 120  # characters of a printed line
-By = Literal["effects", "gain", "share", "nothing"]
+By = Literal["effects", "gain", "loss", "nothing"]
 BY: Mapping[By, str] = {
     "effects": "the kernel without which the task's answer loses most, a mean measured beside the weights",
     "gain": "the kernel whose convolution adds most to what the last token gives the span",
-    "share": "the head that gives the span most",
+    "loss": "the head without which the answer loses most, of the "
+    f"{choosing.TRIED} that add most to it directly and give the first token less than half of their row",
     "nothing": "no head: the last token sees no other key",
 }
 RULE = (
     f"Something stands out where the answer's log-odds change by at least {LEAST_CHANGE:g} nats without the "
     f"kernel, or where a span the prompt itself asks for gains at least {LEAST_SHARE:.0%} of the row and "
-    "more than any other place of its length in the row; in a model without kernels, where the head gives "
-    "the span that much."
+    "more than any other place of its length in the row; in a model without kernels, where they fall by as "
+    "much without the head."
 )
 ASKED = (" (asked)", " (target)")  # how the names of spans end that the prompt itself asks for
 
@@ -92,10 +94,13 @@ class Story(Printed):
     weights: tuple[SpanWeight, ...] = ()
     other_gain: float = 0.0
     without: answers.Standing | None = None
+    choice: choosing.HeadChoice | None = None
 
     @property
     def plan(self) -> Plan:
-        """What takes the kernel's shape out."""
+        """What takes the kernel's shape out, of a plain model the head."""
+        if self.choice is not None:
+            return (AblateHead(*self.choice.place),)
         return () if self.kernel is None else (without(self.kernel, "own-tap"),)
 
     @property
@@ -105,7 +110,7 @@ class Story(Printed):
 
     @property
     def log_odds_change(self) -> float:
-        """What the answer's log-odds gain without the kernel, in nats; 0 without a kernel."""
+        """What the answer's log-odds gain without the kernel or head, in nats; 0 where there is none."""
         return 0.0 if self.without is None else self.without.log_odds - self.standing.log_odds
 
     @property
@@ -114,7 +119,7 @@ class Story(Printed):
         if not self.weights:
             return False
         if self.kernel is None:
-            return self.weights[-1].share >= max(LEAST_SHARE, self.weights[-1].other)
+            return self.log_odds_change <= -LEAST_CHANGE
         named = self.asked is not None and self.asked.name.endswith(ASKED)
         gains = self.gain >= LEAST_SHARE and self.gain > self.other_gain
         return abs(self.log_odds_change) >= LEAST_CHANGE or (named and gains)
@@ -142,12 +147,18 @@ class Story(Printed):
         return f", its rank is {self.without.rank} instead of {self.standing.rank}"
 
     def _plain_sentence(self, name: str, asked: str) -> str:
-        weight = self.weights[-1]
-        given = f"{name} gives {asked} {percent(weight.share)} of its weight, most of all heads"
-        if self.stands_out:
-            return f"{given}; this model has no key-query kernels."
-        other = f"another place of its row gets {percent(weight.other)}"
-        return f"Nothing stands out here: {given}, and {other}; this model has no key-query kernels."
+        """What the head is worth, what it looks at, and how many heads rest on the first token."""
+        choice, change = self.choice, self.log_odds_change
+        assert choice is not None
+        moved = f"without {name} the answer's log-odds {_moved(change)}{self._rank_words}"
+        moved = f"{moved}, {'least' if change > 0 else 'most'} of the {choice.tried} heads tried"
+        begins = moved[0].upper() + moved[1:] if self.stands_out else f"No head tried stands out: {moved}"
+        sink = (
+            f", the first token {percent(choice.first)}, which {choice.resting} of {choice.heads} heads give"
+        )
+        sink = f"{sink} half or more (an attention sink)" if choice.resting else ""
+        given = f"it gives {asked} {percent(self.weights[-1].share)} of its weight{sink}"
+        return f"{begins}: {given}; this model has no key-query kernels."
 
     @property
     def answer_words(self) -> str:
@@ -165,7 +176,7 @@ class Story(Printed):
     def states(self) -> dict[str, answers.Standing]:
         """How the answer stands: in the model, without the kernel, in the twin."""
         states = {"model": self.standing}
-        states |= {"own tap only": self.without} if self.without else {}
+        states |= {"head off" if self.choice else "own tap only": self.without} if self.without else {}
         return states | ({} if isinstance(self.twin, Absent) else {self.twin.name: self.twin.standing})
 
     def table(self) -> Table:
@@ -209,7 +220,8 @@ class Story(Printed):
             "answer": self.answer.as_data(),
             "writes": self.writes,
             "with_kernel": self.standing.as_data(),
-            "without_kernel": self.without and self.without.as_data(),
+            "without_kernel": None if self.choice or not self.without else self.without.as_data(),
+            "head_tried": self.choice and asdict(self.choice) | {"without": self.choice.without.as_data()},
             "log_odds_change": self.log_odds_change,
             "twin": _twin_data(self.twin),
         }
@@ -252,8 +264,11 @@ def story_of(
     asked = next((span for span in spans if span.name.endswith(ASKED)), None)
     last, standing = len(trace.tokens) - 1, meter.standing()
     measured = None if asked is None else choosing.measured_kernel(trace.model, trace.tokens)
+    plain = not any(layers_having(trace.model.config, where) for where in KEY_QUERY)
+    choice = choosing.head_of_most_loss(meter) if plain and last else None
     if asked is None or (asked.start == 0 and asked.stop > last):
-        asked = replace(choosing.answer_span(meter), letter=next_letter(spans)) if last else None
+        span = choosing.answer_span(meter, choice and choice.place) if last else None
+        asked = span and replace(span, letter=next_letter(spans))
         spans = () if asked is None else (*spans, asked)
     asking = next((span for span in spans if span.letter == QUESTION), None)
     opening = Story(
@@ -265,6 +280,7 @@ def story_of(
         writes=_written(trace, meter.answer, standing),
         standing=standing,
         twin=answers.twin_answer(twin, trace.tokens, meter.answer),
+        choice=choice,
     )
     return opening if asked is None else _with_head(opening, meter, measured, progress)
 
@@ -272,17 +288,17 @@ def story_of(
 def _with_head(
     opening: Story, meter: answers.AnswerMeter, measured: KernelId | None, progress: Progress
 ) -> Story:
-    """The story with its head and kernel: the measured one, else that of the largest gain at the span."""
+    """The story with its head and kernel: the chosen head, or the measured kernel, else that of most gain."""
     trace, asked = meter.trace, opening.asked
     assert asked is not None
     last = len(trace.tokens) - 1
     finder = find(trace, Parts(asked, (asked,), last), progress=progress)
+    if opening.choice is not None:
+        place, off = opening.choice.place, opening.choice.without
+        weights = (_weight(trace, finder, place, Stage.PATTERN),)
+        return replace(opening, place=place, by="loss", weights=weights, without=off)
     kernel = measured or choosing.kernel_of_most_gain(finder)
-    if kernel is None:
-        final = finder.share(Stage.PATTERN).nan_to_num(-1.0)
-        layer, head = divmod(int(final.argmax()), final.shape[1])
-        weights = (_weight(trace, finder, (layer, head), Stage.PATTERN),)
-        return replace(opening, place=(layer, head), by="share", weights=weights)
+    assert kernel is not None
     place = (kernel.layer, kernel.head)
     around = choosing.AROUND[kernel.where]
     rows = [choosing.other_places(trace, place, stage, asked) for stage in around]

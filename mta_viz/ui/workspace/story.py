@@ -24,7 +24,7 @@ from mta_viz.figures.cause.attribution import meter_of
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage
 from mta_viz.plots.theme import score_text
-from mta_viz.printed import probability_text, time_text
+from mta_viz.printed import head_name, probability_text, time_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tokenizers.base import quoted
 from mta_viz.ui.shell import plan as plans
@@ -139,18 +139,12 @@ def draw_answer(desk: Desk) -> None:
     page, story = desk.original, desk.story
     if story is None:
         return
-    kernel, own = desk.kernel, story.standing
+    own = story.standing
     parts = [f"**Answer {plain(story.answer.words)}** {_words(own)}"]
-    if kernel is not None and not desk.plan:
-        quick = estimate_seconds(page.model, len(page.trace.tokens)) < QUICK
-        alone = story.without if kernel == story.kernel else None
-        if alone is None and quick:
-            alone = _standing(page, (without(kernel, "own-tap"),))
-        if alone is not None:
-            moved = _moved(alone.log_odds - own.log_odds)
-            parts.append(
-                f"**without {kernel.name(page.numbering)}’s shape** {moved}{_words(alone, short=True)}"
-            )
+    alone, name = _without(desk, story)
+    if alone is not None:
+        moved = _moved(alone.log_odds - own.log_odds)
+        parts.append(f"**without {name}** {moved}{_words(alone, short=True)}")
     if not isinstance(story.twin, Absent):
         twin = story.twin
         writes = plain(f"writes {quoted(twin.writes)}, gives it")
@@ -160,6 +154,20 @@ def draw_answer(desk: Desk) -> None:
             st.markdown(part, width="content")
     if not desk.plan:
         st.caption(plain(story.sentence(page.numbering)), help=plain(f"{why_here(page)} {RULE}"))
+
+
+def _without(desk: Desk, story: Story) -> tuple[Standing | None, str]:
+    """How the answer stands without the shown kernel's shape, or the story's head; what that is called."""
+    page, kernel, selected = desk.original, desk.kernel, desk.head.selected
+    place = (selected.layer, selected.head)
+    if desk.plan or (kernel is None and place != story.place):
+        return None, ""
+    if kernel is None:
+        return story.without, head_name(*place, page.numbering)
+    alone = story.without if kernel == story.kernel else None
+    if alone is None and estimate_seconds(page.model, len(page.trace.tokens)) < QUICK:
+        alone = _standing(page, (without(kernel, "own-tap"),))
+    return alone, f"{kernel.name(page.numbering)}’s shape"
 
 
 def draw_plan_strip(desk: Desk) -> None:

@@ -34,12 +34,13 @@ _READ: dict[str, Format] = {
     ".safetensors": "native",
     **dict.fromkeys((".pth", ".pt", ".bin", ".ckpt"), "lingua"),
 }
+_BROKEN_OFF = "a download that is not finished: fetch it again"
 _OTHERS = {
     "Keras's": "h5 hdf5 keras", "ONNX's": "onnx onnx_data", "NumPy's": "npz npy", "Flax's": "msgpack",
     "TensorFlow's": "index meta pb tflite", "Core ML's": "mlmodel mlpackage", "Orbax's": "ocdbt",
     "Paddle's": "pdparams", "MLX's": "mlx", "torch.export's": "pt2", "rust-bert's": "ot", "NeMo's": "nemo",
     "GGML's": "ggml", "a pickle": "pkl pickle joblib", "an archive: unpack it": "zip tar gz zst 7z",
-    "where DVC finds a file: run `dvc pull`": "dvc", "a download that is not finished: fetch it again":
+    "where DVC finds a file: run `dvc pull`": "dvc", _BROKEN_OFF:
     "aria2 crdownload download incomplete part partial tmp",
 }  # fmt: skip
 _NOT_READ = {f".{ending}": what for what, endings in _OTHERS.items() for ending in endings.split()}
@@ -53,7 +54,7 @@ GGUF = ".gguf"  # what a file of that format is called at the end; its name says
 _STEP_NAME = re.compile(r"\d{1,18}")
 # Names without one of which a folder is no checkpoint: most folders are told by these alone.
 _TELLING = re.compile(
-    rf"(?i:.*\.(json|safetensors|pth|distcp|gguf))|{re.escape(lingua.METADATA)}|{STEPS}|consolidated|\d{{1,18}}"
+    rf"(?i:.*\.(json|safetensors|pth|distcp|gguf)(\.\w+)?)|{re.escape(lingua.METADATA)}|{STEPS}|consolidated|\d{{1,18}}"
 )
 MOST_SECONDS = 5.0  # of looking through the folders of one root, while a page waits
 LOOKED_FOR = (
@@ -121,7 +122,29 @@ def without_weights(folder: Path) -> str:
         return f"{lacking} that {'are' if settings else 'is'} read: {', '.join(reasons[:8])}{more}"
     if below := [printable(inner.relative_to(folder)) for inner in _below(folder)]:
         return f"{lacking}; give the path of what is in it: {', '.join(below[:3])}{' ...' * (len(below) > 3)}"
+    if settings == huggingface.CONFIG:
+        broken = ": their download is not finished" if any(_unfinished(folder / _DOWNLOADS)) else ""
+        return f"{lacking}{broken}; fetch them: {parts.WEIGHTS}, or its shards with {parts.INDEX}"
     return f"{lacking}. Looked for {LOOKED_FOR}"
+
+
+_DOWNLOADS = ".cache/huggingface/download"  # where `hf download --local-dir` keeps what it has begun
+
+
+def _unfinished(folder: Path) -> Iterator[Path]:
+    """Downloads right there that broke off."""
+    endings = {f".{ending}" for ending in _OTHERS[_BROKEN_OFF].split()}
+    return (file for file in folder.glob("*") if file.suffix.lower() in endings)
+
+
+def _is_half_fetched(folder: Path) -> bool:
+    """Whether it is a Hugging Face model without its weights, or has weights whose download broke off."""
+    with suppress(FileError):
+        settings = door.read_json(folder / huggingface.CONFIG)
+        if isinstance(settings, dict) and "architectures" in settings:
+            return True
+    kinds = {*_READ, GGUF}
+    return any(Path(file.stem).suffix.lower() in kinds for file in _unfinished(folder))
 
 
 _SAVE = "save the model again with safetensors"
@@ -337,7 +360,9 @@ def _look(folder: Path, below: list[Path] | None, skipped: list[str]) -> list[Pa
     try:
         with os.scandir(folder) as there:
             entries = sorted(there, key=lambda entry: entry.name)
-        own = find_checkpoint(folder) if any(_TELLING.fullmatch(entry.name) for entry in entries) else None
+        telling = any(_TELLING.fullmatch(entry.name) for entry in entries)
+        own = find_checkpoint(folder) if telling else None
+        half = telling and own is None and _is_half_fetched(folder)
     except OSError as error:
         skipped.append(_no_access(folder, error))
         return []
@@ -350,7 +375,7 @@ def _look(folder: Path, below: list[Path] | None, skipped: list[str]) -> list[Pa
     if below is not None and may_have_more:
         others = (path for path, entry in shown if not entry.is_file(follow_symlinks=False))
         below += (path for path in others if is_folder(path, skipped))
-    return models or [path for path, _ in shown if is_model_file(path)]
+    return models or [*([folder] if half else []), *(path for path, _ in shown if is_model_file(path))]
 
 
 def _no_access(path: Path, error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Finding checkpoints below the user's folders, and their sha256."""
 
 import hashlib
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -215,3 +216,31 @@ def test_a_search_that_takes_long_ends_with_a_sentence_the_nearer_folders_first(
         f"{tmp_path}: looked at 3 folders, not at all, in 3 s; name the folder with the models itself, "
         "not one above it",
     )
+
+
+def test_a_folder_that_is_fetched_by_half_is_listed_with_what_it_lacks(tmp_path):
+    """Where it was left out, a visitor looked for their model in a list that did not have it."""
+    llama = json.dumps({"architectures": ["LlamaForCausalLM"], "hidden_size": 16})
+    files = {
+        "broken-off": {"config.json": llama, ".cache/huggingface/download/ab12.incomplete": ""},
+        "index": {
+            "config.json": llama,
+            "model.safetensors.index.json": json.dumps({"weight_map": {"x": "model-1-of-1.safetensors"}}),
+        },
+        "part": {"model-00001-of-00002.safetensors.incomplete": "", "tokenizer.json": "{}"},
+        "settings": {"config.json": llama, "tokenizer.json": "{}"},
+        "film": {"film.mkv.part": "", "notes.json.tmp": ""},
+        "web": {"config.json": "{}"},
+        "damaged": {"config.json": "{"},
+    }
+    for name, texts in files.items():
+        for file, text in texts.items():
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).write_text(text)
+    found = {model.name: model.problem for model in find_checkpoints([tmp_path]).found}
+    assert list(found) == ["broken-off", "index", "part", "settings"]
+    lacking = "it holds config.json but no weights"
+    assert f"{lacking}: their download is not finished; fetch them: model.safetensors" in found["broken-off"]
+    assert f"{lacking}; fetch them: model.safetensors, or its shards" in found["settings"]
+    assert "a download that is not finished: fetch it again" in found["part"]
+    assert "is missing" in found["index"]

@@ -32,7 +32,7 @@ AROUND: Mapping[Where, tuple[Stage, Stage]] = {
     "post": (Stage.SOFTMAX, Stage.SOFTMAX_KQ),
 }
 TRIED = 8  # heads that are switched off, one at a time
-SINK = 0.5  # of the row: a head that gives the first token as much rests on it, and shows little else
+REST = 0.5  # of the row: a head that gives as much to the first token, or to it and itself, shows little else
 EDITS: tuple[Edit, ...] = ("own-tap", "identity")  # the story takes a kernel to its own tap
 
 
@@ -72,9 +72,9 @@ def kernel_gains(finder: Finder) -> dict[KernelId, float]:
 class HeadChoice:
     """The head without which the answer loses most, of `tried`, and how the answer stands `without` it.
 
-    Tried are the heads that add most to the answer's logit directly, of those that give the first token less
-    than half of the last row, where there are any. `first`: what this head gives it, 0..1; `resting`:
-    how many of all `heads` give it half and more.
+    Tried are the heads that add most to the answer's logit directly, of those that give other tokens than the
+    first and the last at least half of the last row, where there are any. `first`: what this head gives the
+    first, 0..1; `resting`: how many of all `heads` give it half and more.
     """
 
     place: Head
@@ -87,19 +87,42 @@ class HeadChoice:
 
 def head_of_most_loss(meter: AnswerMeter) -> HeadChoice:
     """Heads are switched off one at a time, others stay. Raises as `layer_effect` does."""
-    trace, last = meter.trace, len(meter.trace.tokens) - 1
-    layers = range(trace.model.config.n_layers)
-    rows = [trace.maps(layer, Stage.PATTERN, slice(last, last + 1))[:, 0].abs().cpu() for layer in layers]
-    first = torch.stack([row[:, 0] / row.sum(1) for row in rows]).nan_to_num(1.0)
-    added = torch.stack([_added(meter, layer).heads for layer in layers])
-    rests = first >= SINK
+    trace = meter.trace
+    rows = _last_rows(trace)
+    added = torch.stack([_added(meter, layer).heads for layer in range(len(rows))])
+    own = max(rows.shape[2] - 1, 2)  # of two tokens the last is the only other
+    rests = rows[:, :, 0] + rows[:, :, own:].sum(-1) >= REST
     open_ones = added if bool(rests.all()) else added.masked_fill(rests, -math.inf)
-    order = [divmod(at, first.shape[1]) for at in open_ones.flatten().argsort(descending=True).tolist()]
+    order = [divmod(at, rows.shape[1]) for at in open_ones.flatten().argsort(descending=True).tolist()]
     tried = [place for place in order[:TRIED] if open_ones[place] > -math.inf]
     stands = {place: meter.standing((AblateHead(*place),)) for place in tried}
     best = min(tried, key=lambda place: (math.isnan(odds := stands[place].log_odds), odds))
-    counts = int(rests.sum()), rests.numel(), len(tried)
-    return HeadChoice(best, stands[best], float(first[best]), *counts)
+    counts = int((rows[:, :, 0] >= REST).sum()), rests.numel(), len(tried)
+    return HeadChoice(best, stands[best], float(rows[*best, 0]), *counts)
+
+
+def _last_rows(trace: Trace) -> Float[Tensor, "layer head key"]:
+    """What every head gives each key in the last row: shares, the first token's where a row is no number."""
+    rows = torch.stack(
+        [
+            trace.maps(layer, Stage.PATTERN, slice(-1, None))[:, 0].abs().cpu()
+            for layer in range(trace.model.config.n_layers)
+        ]
+    )
+    shares = rows / rows.sum(-1, keepdim=True)
+    return torch.where(shares.isfinite(), shares, torch.eye(1, rows.shape[-1])[0])
+
+
+def head_of_most_weight(trace: Trace, asked: Span | None) -> Head:
+    """The head whose last row gives `asked` most; without one, a single token between the first and the last.
+
+    It takes no answer, and no second run.
+    """
+    rows, last = _last_rows(trace), len(trace.tokens) - 1
+    start, stop = (asked.start, asked.stop) if asked else (min(1, last), max(last, min(1, last) + 1))
+    given = rows[:, :, start:stop]
+    most = (given.sum(-1) if asked else given.amax(-1)).flatten().argmax()
+    return divmod(int(most), rows.shape[1])
 
 
 def _added(meter: AnswerMeter, layer: int) -> DirectEffect:
@@ -113,8 +136,8 @@ def _added(meter: AnswerMeter, layer: int) -> DirectEffect:
 def answer_span(meter: AnswerMeter, place: Head | None = None) -> Span:
     """The keys of the softmax cell that adds most to the answer's logit directly.
 
-    With it its neighbours that the head's row gives at least half as much. Of the head at `place` alone, and
-    not of the first token, where one is given.
+    With it its neighbours that the head's row gives at least half as much. Where one is given, of the head at
+    `place` alone, and not of the first token, nor of the last where there are others.
     """
     trace, last = meter.trace, len(meter.trace.tokens) - 1
     best, where = -math.inf, (0, 0, 0)
@@ -122,6 +145,7 @@ def answer_span(meter: AnswerMeter, place: Head | None = None) -> Span:
         added = _added(meter, layer).values.sum(1)[:, : last + 1]
         if place is not None:
             added[:, 0] = -math.inf
+            added[:, max(last, 2) :] = -math.inf
             added[torch.arange(len(added)) != place[1]] = -math.inf
         if float(added.max()) > best:
             best, where = float(added.max()), (layer, *divmod(int(added.argmax()), added.shape[1]))
@@ -131,7 +155,7 @@ def answer_span(meter: AnswerMeter, place: Head | None = None) -> Span:
     start = stop = key
     while start > (place is not None) and row[start - 1] >= HALF * row[key]:
         start -= 1
-    while stop < last and row[stop + 1] >= HALF * row[key]:
+    while stop < last - (place is not None) and row[stop + 1] >= HALF * row[key]:
         stop += 1
     if (start, stop) == (0, last):  # an even row: nothing would be left to compare with
         start = stop = key

@@ -36,7 +36,8 @@ BY: Mapping[By, str] = {
     "effects": "the kernel without which the task's answer loses most, a mean measured beside the weights",
     "gain": "the kernel whose convolution adds most to what the last token gives the span",
     "loss": "the head without which the answer loses most, of the "
-    f"{choosing.TRIED} that add most to it directly and give the first token less than half of their row",
+    f"{choosing.TRIED} that add most to it directly and give other tokens than the first and the last "
+    "half of their row",
     "nothing": "no head: the last token sees no other key",
 }
 RULE = (

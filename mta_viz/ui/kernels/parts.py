@@ -36,13 +36,15 @@ from mta_viz.tasks.intervals import level_text
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.kernels.inserting import draw_inserting
 from mta_viz.ui.shell import state
+from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.cache import remember, stores
+from mta_viz.ui.shell.machine import draw_models
 from mta_viz.ui.shell.models import VARIANTS
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting, Wanted
-from mta_viz.ui.shell.widgets import Bases, bar, caption, layer_list, lines, plain
+from mta_viz.ui.shell.widgets import Bases, bar, caption, layer_list, lines, plain, window_button
 
 # By their names in addresses; those beside the bar are drawn as buttons.
 PARTS = {"Gallery": "Atlas"} | {name: name for name in ("One layer", "Over training", "Recurrence")}
@@ -82,13 +84,15 @@ def say_no_kernels(page: Page) -> None:
     plain_model = variant == "transformer"
     kind = f"{'plain ' if plain_model else ''}{VARIANTS[variant]}"
     give = ", or give it some: train them, or insert them at the identity" if plain_model else ""
-    st.info(plain(f"This checkpoint has no key-query kernels ({kind}). Choose another to see kernels{give}."))
-    if plain_model:
-        with st.container(horizontal=True):
+    draw_address(f"{state.selection().checkpoint} · no kernels")
+    st.info(plain(f"This checkpoint has no key-query kernels ({kind}). Open another, or an adapter{give}."))
+    with st.container(horizontal=True):
+        if plain_model:
             look: dict[str, Any] = {"icon": ":material/model_training:", "type": "primary"}
             go = partial(st.switch_page, "pages/train.py")
             st.button("Train kernels", key="train.open", on_click=go, **look)
             draw_inserting(page)
+        window_button("Open another", "models.open", draw_models, icon=":material/table:")
 
 
 def missing_text(page: Page, layer: int, where: Where) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.spans import needle_spans
+from mta_viz.analysis.attention.spans import asked_span, needle_spans
 from mta_viz.analysis.cause.answers import Standing, twin_of_model
-from mta_viz.analysis.cause.choosing import measured_kernel
+from mta_viz.analysis.cause.choosing import head_of_most_weight, measured_kernel
 from mta_viz.analysis.cause.effects import Absent, without
 from mta_viz.analysis.cause.story import ASKED, BY, RULE, Story, story_of
 from mta_viz.analysis.cause.sweeps import kernels_alone
@@ -111,6 +111,11 @@ def _best(page: Page, story: Story | None) -> tuple[Place, str]:
     kernel = task_kernel(page) if story is None else None
     if kernel is not None:
         return _place(kernel, (kernel.layer, kernel.head)), BY["effects"]
+    if not kernels_alone(page.model.config):
+        asked = asked_span(needle_spans(page.trace.tokens))
+        made = partial(head_of_most_weight, page.trace, asked)
+        place = remember(made, "head of most weight", page.key)
+        return _place(None, place), "of all heads it gives what is asked for, or one word, most"
     first = resolve(replace(state.selection(), layer=None, head=None, stage=None), page.trace)
     return (first.layer, first.head, first.stage.value.key), first.why
 

@@ -27,6 +27,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """One entry for each other training, and one for the steps of the first."""
+    from mta_viz.analysis.cause.effects import kernels_that_matter
     from mta_viz.analysis.kernels.recurrence import lasting_names, lasting_table, recurrence
     from mta_viz.checkpoint.files import beside
     from mta_viz.checkpoint.history import read_history
@@ -35,13 +36,14 @@ def run(arguments: Namespace) -> dict[str, Any]:
     first = read_checkpoint(arguments.path)
     _check_some(first.config, arguments.path)
     answer: dict[str, Any] = {"others": []}
+    also = kernels_that_matter(first.source.path)
     for path in arguments.others:
         other = _kernels(path, first.config)
         _check_some(other[1], path)
         _check_another(first, other[0], path)
-        compared = recurrence((first.state_dict, first.config), other)
+        compared = recurrence((first.state_dict, first.config), other, also)
         summary = {
-            "named": len(compared.matches),
+            "named": compared.n_named,
             "same": compared.same,
             "expected": compared.expected,
             "p": compared.p,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mta_viz.analysis.kernels.kernels import kernel_offsets
+from mta_viz.analysis.kernels.kernels import KernelId, kernel_offsets
 from mta_viz.analysis.kernels.naming import name_kernels
 from mta_viz.analysis.kernels.recurrence import lasting_names, lasting_table, recurrence
 from mta_viz.checkpoint.history import KernelHistory
@@ -53,6 +53,22 @@ def test_diagonals_in_the_same_layers_come_again_whatever_their_heads():
     assert found.same >= 4 > found.expected
     assert found.p <= 0.06  # of the shuffles, one in twenty puts them at the same depth
     assert found.table().records()[0]["same"] is True
+
+
+def test_kernels_that_matter_are_matched_without_a_name_and_not_counted():
+    first, other = kernels(0, {0: [1]}), kernels(1, {0: [3]})
+    for weights, head in ((first, 2), (other, 0)):  # a shape of no template
+        weights["blocks.1.attn.kernel_pre"][head, 1, PAD + 3] += 0.8
+        weights["blocks.1.attn.kernel_pre"][head, 4, PAD - 4] -= 0.8
+        weights["blocks.1.attn.kernel_pre"][head, 2, PAD - 1] += 0.8
+    named = recurrence((first, CONFIG), (other, CONFIG))
+    also = {KernelId(1, 2, "pre"), named.matches[0].kernel}
+    found = recurrence((first, CONFIG), (other, CONFIG), also)
+    (more,) = set(found.matches) - set(named.matches)
+    assert more.kernel == KernelId(1, 2, "pre") and more.other.head == 0 and more.cosine > 0.9
+    assert more.shape == more.other_shape == "none of these" and not more.same
+    assert found.n_named == named.n_named == len(named.matches)
+    assert (found.same, found.expected, found.p) == (named.same, named.expected, named.p)
 
 
 def test_a_name_that_stands_behind_an_edge_counts_too():

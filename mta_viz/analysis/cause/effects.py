@@ -233,6 +233,18 @@ def find_effects(path: Path | None, edit: Edit = "identity") -> Effects | Absent
     return effects
 
 
+def kernels_that_matter(path: Path | None) -> frozenset[KernelId]:
+    """The key-query kernels at `path` without which its task's accuracy falls, by the 95 % interval.
+
+    One at a time, not corrected for their number; none where nothing was measured.
+    """
+    effects = find_effects(path)
+    each = {} if isinstance(effects, Absent) else effects.of_each()
+    return frozenset(
+        kernel for kernel, at in each.items() if kernel.where in KEY_QUERY and at.accuracy_change.high < 0
+    )
+
+
 def read_effects(file: Path) -> Effects:
     """The table in a file. Raises MtaVizError listing what is wrong with it."""
     content, remedy = door.read_bytes(file, door.RESULTS), "Move it away and measure again."

@@ -5,7 +5,7 @@ transport (the assignment of largest total similarity); the null matches kernels
 shuffled. Owns the matching and its p; names are `naming.py`'s.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor
 from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.measures import without_own_tap
 from mta_viz.analysis.kernels.mixing import best_match
-from mta_viz.analysis.kernels.naming import KernelShape, name_kernels
+from mta_viz.analysis.kernels.naming import NONE, KernelShape, name_kernels
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import KernelPlace, ModelConfig
 from mta_viz.errors import MtaVizError
@@ -44,11 +44,11 @@ class NamedKernels:
 
 @dataclass(frozen=True)
 class Match:
-    """A named kernel, the kernel of the other model it is matched with, and whether the name is the same.
+    """A kernel, the kernel of the other model it is matched with, and whether the name is the same.
 
-    `shape`: its template's name. `other_shape`: the same where the other bears it among its names, else the
-    other's first. `cosine`: of the two kernels without their own taps, its size before the softmax, where a
-    sign may move between the kernel and the queries.
+    `shape`: its template's name, `NONE` of one that is listed without a name. `other_shape`: the same where
+    the other bears it among its names, else the other's first. `cosine`: of the two kernels without their
+    own taps, its size before the softmax, where a sign may move between the kernel and the queries.
     """
 
     kernel: kernels.KernelId
@@ -60,7 +60,7 @@ class Match:
     @property
     def same(self) -> bool:
         """Whether both have the name."""
-        return self.shape == self.other_shape
+        return self.shape != NONE and self.shape == self.other_shape
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,13 @@ class Recurrence:
     expected: float
     p: float
 
+    @property
+    def n_named(self) -> int:
+        """How many of the matched kernels have a template's name; only these are counted and tested."""
+        return sum(match.shape != NONE for match in self.matches)
+
     def table(self) -> Table:
-        """A row a named kernel."""
+        """A row a matched kernel."""
         columns = ("layer", "head", "where", "shape", "other_head", "other_shape", "cosine", "same")
         rows = [
             (*astuple(at.kernel), at.shape, at.other.head, at.other_shape, at.cosine, at.same)
@@ -87,10 +92,13 @@ class Recurrence:
 
 
 def recurrence(
-    first: tuple[Mapping[str, Tensor], ModelConfig], other: tuple[Mapping[str, Tensor], ModelConfig]
+    first: tuple[Mapping[str, Tensor], ModelConfig],
+    other: tuple[Mapping[str, Tensor], ModelConfig],
+    also: Collection[kernels.KernelId] = (),
 ) -> Recurrence:
     """The names of `first` in `other`; each a state dict (names of `parameter_shapes`) and its config.
 
+    Kernels of `also` are matched by their taps where they have no name; no count and no p hangs on them.
     Raises MtaVizError unless both have kernels of the same sizes in the same layers.
 
     >>> itself = model.state_dict(), model.config
@@ -111,7 +119,7 @@ def recurrence(
             "in the same layers, with as many heads"
         )
     random = np.random.default_rng(SEED)
-    matches = [match for here, there in pairs for match in _matches(here, there)]
+    matches = [match for here, there in pairs for match in _matches(here, there, also)]
     same = sum(match.same for match in matches)
     chances = [_Shuffles(here, there) for here, there in pairs]
     shuffled = [sum(chance.draw(random) for chance in chances) for _ in range(SHUFFLES)]
@@ -144,21 +152,22 @@ def _similarity(here: NamedKernels, there: NamedKernels) -> Float[Array, "kernel
     return np.abs(cosine) if here.where == "pre" else cosine
 
 
-def _matches(here: NamedKernels, there: NamedKernels) -> Iterator[Match]:
+def _matches(here: NamedKernels, there: NamedKernels, also: Collection[kernels.KernelId]) -> Iterator[Match]:
     similarity, heads = _similarity(here, there), here.taps.shape[1]
     for at, layer in enumerate(here.layers):
         rows = slice(at * heads, (at + 1) * heads)
         assigned = best_match(similarity[rows, rows])
         for head, shape in enumerate(here.shapes[at]):
-            if shape.template is None:
+            kernel, name = kernels.KernelId(layer, head, here.where), shape.template or NONE
+            if name == NONE and kernel not in also:
                 continue
             other = int(assigned[head])
             matched = there.shapes[at][other]
             yield Match(
-                kernels.KernelId(layer, head, here.where),
-                shape.template,
+                kernel,
+                name,
                 kernels.KernelId(layer, other, here.where),
-                shape.template if matched.bears(shape.template) else matched.shape,
+                name if name != NONE and matched.bears(name) else matched.shape,
                 float(similarity[rows, rows][head, other]),
             )
 
@@ -179,13 +188,13 @@ class Training:
 
 @dataclass(frozen=True)
 class Recurring:
-    """A model's named kernels in several other trainings, each matched and tested by itself."""
+    """A model's kernels in several other trainings, each matched and tested by itself."""
 
     trainings: tuple[Training, ...]
 
     @property
     def named(self) -> tuple[Match, ...]:
-        """The model's named kernels, as matched with the first training's."""
+        """The model's kernels with a name, and those that matter, as matched with the first training's."""
         return tuple(sorted(self.trainings[0].recurrence.matches, key=lambda match: match.kernel))
 
     def table(self) -> Table:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from mta_viz.analysis.cause.effects import kernels_that_matter
 from mta_viz.analysis.kernels.finetuning import PROGRESS_FILE, FinetuningRun, HeldOut, read_finetuning
 from mta_viz.analysis.kernels.recurrence import (
     SHUFFLES,
@@ -39,7 +40,10 @@ def other_trainings(source: Source) -> tuple[Relative, ...]:
 
 @named("recurrence", kw_only=True)
 class KernelRecurrence(Measured[Recurring]):
-    """The model's named kernels in `others`, by their names; none of them: the first six there are."""
+    """The model's kernels with a name, and those that matter, in `others`, by the trainings' names.
+
+    None of them: the first six there are.
+    """
 
     others: tuple[str, ...] = ()
     of_weights, hangs_on = True, ("others",)
@@ -55,13 +59,13 @@ class KernelRecurrence(Measured[Recurring]):
                 f"no training of this shape is named {', '.join(unknown)}; there are {', '.join(there)}"
             )
         chosen = [there[name] for name in self.others or list(there)[:MOST]]
+        also = kernels_that_matter(None if model.plan else folder)
         own, seed, trainings = (model.state_dict(), model.config), own_seed(folder), list[Training]()
         for relative in chosen:
             other = relative_kernels(relative, model.config)
             same_seed = seed is not None and relative.seed == seed
-            trainings.append(
-                Training(relative.name, relative.seed, same_seed, recurrence(own, (other, model.config)))
-            )
+            matched = recurrence(own, (other, model.config), also)
+            trainings.append(Training(relative.name, relative.seed, same_seed, matched))
             source.progress(len(trainings) / len(chosen))
         return Recurring(tuple(trainings))
 
@@ -70,9 +74,12 @@ class KernelRecurrence(Measured[Recurring]):
 
     def caption(self, source: Source, result: Recurring) -> str:
         """What is matched, n, the null, and what agreement is no evidence."""
-        n = len(result.named)
+        n = result.trainings[0].recurrence.n_named
+        more = f"{len(result.named) - n} more matter without such a name: the accuracy measured beside the "
+        more += "weights falls without each by itself (95 % interval below 0), and no count hangs on them. "
         words = (
-            f"{n} key-query kernels of {source.name} have a template's name as their first. Each is "
+            f"{n} key-query kernels of {source.name} have a template's name as their first. "
+            f"{more if len(result.named) > n else ''}Each is "
             "matched with one kernel of the other training, within its layer and place: the assignment of "
             "the heads with the largest total cosine (optimal transport between heads of equal weight), own "
             "taps left out, signs left out before the softmax. Written: the name and cosine of the kernel "

@@ -46,7 +46,7 @@ def recurring_grid(recurring: Recurring, *, numbering: int = 0) -> go.Figure:
         "dragmode": False,
     }
     return parts.figure(
-        "The named kernels in other trainings",
+        "The kernels in other trainings",
         "matched within layer and place:<br>name, cosine",
     )
 
@@ -56,7 +56,7 @@ def _short(match: Match) -> str:
 
 
 def _counted(matched: Recurrence) -> str:
-    return f"{matched.same} of {len(matched.matches)}, chance {matched.expected:.1f}<br>p = {matched.p:.2g}"
+    return f"{matched.same} of {matched.n_named}, chance {matched.expected:.1f}<br>p = {matched.p:.2g}"
 
 
 def _filled(same: np.ndarray, texts: Sequence[Sequence[str]] | None = None) -> go.Heatmap:

@@ -249,7 +249,7 @@ def _row(training: Training) -> dict[str, object]:
         "seed": training.seed,
         "same seed": training.same_seed,
         "same name": matched.same,
-        "of": len(matched.matches),
+        "of": matched.n_named,
         "by chance": round(matched.expected, 1),
         "p": probability_text(matched.p),
     }

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from mta_viz.analysis.cause.effects import (
     MedianEstimate,
     find_effects,
     kernel_of,
+    kernels_that_matter,
     read_effects,
     without,
     write_effects,
@@ -55,6 +57,15 @@ def test_the_file_gives_back_the_table(folder: Path):
     found = find_effects(folder)
     assert repr(found) == repr(table(sha256(folder)))  # by words: NaN is not equal to itself
     assert [file.name for file in folder.iterdir() if file.name.startswith(".")] == []
+
+
+def test_kernels_matter_whose_interval_of_accuracy_lies_below_0(folder: Path, tmp_path: Path):
+    assert kernels_that_matter(folder) == {PRE}
+    write_effects(folder / FILE, replace(table(sha256(folder)), effects=()))
+    assert kernels_that_matter(folder) == kernels_that_matter(None) == frozenset()
+    at_ends = Effect((KernelToIdentity(1, 0, "pre"),), 0.9, Estimate(-0.1, -0.2, 0.0), FALL, MEDIAN)
+    write_effects(folder / FILE, replace(table(sha256(folder)), effects=(at_ends,)))
+    assert kernels_that_matter(folder) == frozenset()
 
 
 def test_a_file_of_the_older_format_is_read_without_the_ends_of_its_means(folder: Path):

@@ -268,7 +268,7 @@ def story_of(
     plain = not any(layers_having(trace.model.config, where) for where in KEY_QUERY)
     choice = choosing.head_of_most_loss(meter) if plain and last else None
     if asked is None or (asked.start == 0 and asked.stop > last):
-        span = choosing.answer_span(meter, choice and choice.place) if last else None
+        span = choosing.answer_span(meter, choice.place if choice else None) if last else None
         asked = span and replace(span, letter=next_letter(spans))
         spans = () if asked is None else (*spans, asked)
     asking = next((span for span in spans if span.letter == QUESTION), None)

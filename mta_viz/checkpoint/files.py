@@ -26,6 +26,14 @@ STEPS = "checkpoints"  # of a run: a folder a step in it
 JSON_KINDS = ("tokenizers", "huggingface")  # of tokenizers
 
 
+def run_folder(folder: Path) -> Path:
+    """The folder that has a checkpoint's name: of RUN/checkpoints/0000001000 it is RUN."""
+    folder = folder.absolute()
+    if not folder.name.isdecimal():
+        return folder
+    return folder.parents[1] if folder.parent.name == STEPS else folder.parent
+
+
 def read_params(file: Path) -> tuple[Any, tuple[str, ...]]:
     """(contents, problems): what the JSON file holds, or None and why not."""
     try:

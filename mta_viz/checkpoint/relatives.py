@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mta_viz.checkpoint import digests, door
 from mta_viz.checkpoint.adapter import ADAPTER, AdapterBase, StoredAdapter, open_adapter
-from mta_viz.checkpoint.files import STEPS
+from mta_viz.checkpoint.files import run_folder
 from mta_viz.checkpoint.history import read_kernels, read_step_kernels
 from mta_viz.checkpoint.hub import PACKAGE, installed_base, root_path
 from mta_viz.checkpoint.layout import kernel_entries
@@ -71,14 +71,6 @@ def named_roots() -> list[Path]:
 def model_roots() -> tuple[Path, ...]:
     """Where models are looked for, each folder once."""
     return tuple(dict.fromkeys([*usual_roots(), *named_roots()]))
-
-
-def run_folder(folder: Path) -> Path:
-    """The folder that has a checkpoint's name: of RUN/checkpoints/0000001000 it is RUN."""
-    folder = folder.absolute()
-    if not folder.name.isdecimal():
-        return folder
-    return folder.parents[1] if folder.parent.name == STEPS else folder.parent
 
 
 def own_seed(folder: Path) -> int | None:

@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
-from mta_viz.checkpoint.files import STEPS
+from mta_viz.checkpoint import files
 from mta_viz.errors import MtaVizError
 from mta_viz.tables import Table
 
@@ -73,10 +73,7 @@ class Source:
         source = self.model.source
         if source is None:
             return "model"
-        if source.step is None:
-            return source.name
-        path = source.path.absolute()  # RUN/checkpoints/0000001000, or RUN/0000001000
-        return (path.parents[1] if path.parent.name == STEPS else path.parent).name
+        return source.name if source.step is None else files.run_folder(files.beside(source.path)).name
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from mta_viz.checkpoint.relatives import run_folder
+from mta_viz.checkpoint.files import run_folder
 from mta_viz.checkpoint.types import Source
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError

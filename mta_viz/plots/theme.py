@@ -15,6 +15,7 @@ from jaxtyping import UInt8
 from plotly.colors import get_colorscale, make_colorscale, sample_colorscale, unlabel_rgb
 
 from mta_viz.printed import safe
+from mta_viz.tables import number
 
 Figure = go.Figure  # so that code above plots can name what it hands on
 Scale = str | tuple[str, ...]  # of colours: plotly's name for it, or its colours from the low end to the high
@@ -102,9 +103,7 @@ def tick_positions(start: int, stop: int, axis_px: int, always: Sequence[int] = 
     return sorted([*chosen, *(p for p in range(start, stop) if p % step == 0 and apart(p))])
 
 
-def score_text(value: float) -> str:
-    """Scores, logits and taps: sign and three significant digits."""
-    return f"{value:+.3g}"
+score_text = number  # of scores, logits and taps
 
 
 def short_text(value: float) -> str:

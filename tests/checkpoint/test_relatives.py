@@ -7,8 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mta_viz.checkpoint.files import run_folder
 from mta_viz.checkpoint.native import write_native
-from mta_viz.checkpoint.relatives import own_seed, relative_kernels, relatives, run_folder
+from mta_viz.checkpoint.relatives import own_seed, relative_kernels, relatives
 from mta_viz.config import ModelConfig, MTAOptions
 from tests.tiny_models import config, random_weights
 

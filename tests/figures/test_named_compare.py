@@ -128,6 +128,20 @@ def test_the_sides_are_called_what_they_are(a, twin, models):
     assert side_names(both(a, plain)) == ("tiny-mta", "tiny-plain")
 
 
+@pytest.mark.parametrize("place", ["kept", "kept/0000000005", "kept/checkpoints/0000000005"])
+@pytest.mark.parametrize("of_one_file", [False, True])
+def test_a_trained_model_has_its_runs_name(tmp_path, place, of_one_file):
+    shapes = config(MTAOptions(), 258)
+    folder, weights = tmp_path / place, random_weights(shapes)
+    write_native(folder, shapes, weights, tokenizer_name="bytes", tokenizer_path=None, dtype=None)
+    (folder / "train_state_00000.json").write_text('{"step": 5}')
+    if of_one_file:
+        (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    source = Source(mta_viz.load(folder / "weights.safetensors" if of_one_file else folder))
+    assert source.model.source.step == 5
+    assert source.name == "kept"
+
+
 def test_an_edited_runs_answer_is_measured_under_its_plan(a):
     plan = (PatchHead(1, 2, "final", ROME), PatchHead(2, 0, "z", ROME), KernelToIdentity(3, 1, "pre"))
     found = compare_runs(a, rerun(a, plan), answer=" 88")  # of several tokens, so the run is longer than B

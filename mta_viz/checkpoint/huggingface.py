@@ -5,7 +5,8 @@ architecture's class in `transformers` takes for an absent field is taken here.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,13 +17,14 @@ from torch import Tensor
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.layout import SAME, Entry, FileWords, Layout
 from mta_viz.checkpoint.params import MOST_LAYERS, FieldReader, Parsed, read_rope_scaling, show
-from mta_viz.checkpoint.parts import INDEX, SHARDS, WEIGHTS
+from mta_viz.checkpoint.parts import INDEX, SHARDS, WEIGHTS, unfinished
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig
-from mta_viz.errors import ConfigError
+from mta_viz.errors import ConfigError, FileError
 from mta_viz.tokenizers.loading import kind_of_file, settings_beside, unnamed_file
 
 CONFIG = "config.json"
+DOWNLOADS = ".cache/huggingface/download"  # where `hf download --local-dir` keeps what it has begun
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 WORDS = FileWords(
     settings=CONFIG,
@@ -234,6 +236,15 @@ def file_entries(config: ModelConfig) -> dict[str, Entry]:
         layout = turned if module in ("attn.wq", "attn.wk") else SAME
         entries[name] = Entry(f"model.layers.{layer}.{BLOCK_KEYS[module]}.{values}", shape, layout)
     return entries
+
+
+def is_half_fetched(folder: Path, kinds: Collection[str]) -> bool:
+    """Whether a folder, no model, has a model's settings, or a broken-off download of one of `kinds`."""
+    with suppress(FileError):
+        settings = door.read_json(folder / CONFIG)
+        if isinstance(settings, dict) and "architectures" in settings:
+            return True
+    return any(Path(file.stem).suffix.lower() in kinds for file in unfinished(folder))
 
 
 def is_folder(folder: Path) -> bool:

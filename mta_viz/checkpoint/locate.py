@@ -29,21 +29,11 @@ _WEIGHTS: dict[Format, tuple[str, ...]] = {
 }
 _NAMES = tuple(name for names in _WEIGHTS.values() for name in names)
 _FILES = (PARAMS, *_NAMES, huggingface.CONFIG)
-# Endings of files with weights: those read, whatever the file is called, and those of other programs.
+# Endings of files with weights that are read, whatever the file is called.
 _READ: dict[str, Format] = {
     ".safetensors": "native",
     **dict.fromkeys((".pth", ".pt", ".bin", ".ckpt"), "lingua"),
 }
-_BROKEN_OFF = "a download that is not finished: fetch it again"
-_OTHERS = {
-    "Keras's": "h5 hdf5 keras", "ONNX's": "onnx onnx_data", "NumPy's": "npz npy", "Flax's": "msgpack",
-    "TensorFlow's": "index meta pb tflite", "Core ML's": "mlmodel mlpackage", "Orbax's": "ocdbt",
-    "Paddle's": "pdparams", "MLX's": "mlx", "torch.export's": "pt2", "rust-bert's": "ot", "NeMo's": "nemo",
-    "GGML's": "ggml", "a pickle": "pkl pickle joblib", "an archive: unpack it": "zip tar gz zst 7z",
-    "where DVC finds a file: run `dvc pull`": "dvc", _BROKEN_OFF:
-    "aria2 crdownload download incomplete part partial tmp",
-}  # fmt: skip
-_NOT_READ = {f".{ending}": what for what, endings in _OTHERS.items() for ending in endings.split()}
 _LARGE = door.MIB  # a file of this size may be weights whatever its name, but for these endings
 _NO_WEIGHTS = re.compile(r"\.(jsonl?|txt|md|csv|log|model|tiktoken|png|pdf|html)")
 # What runs leave beside the weights, in files of the same endings.
@@ -123,28 +113,13 @@ def without_weights(folder: Path) -> str:
     if below := [printable(inner.relative_to(folder)) for inner in _below(folder)]:
         return f"{lacking}; give the path of what is in it: {', '.join(below[:3])}{' ...' * (len(below) > 3)}"
     if settings == huggingface.CONFIG:
-        broken = ": their download is not finished" if any(_unfinished(folder / _DOWNLOADS)) else ""
+        broken = (
+            ": their download is not finished"
+            if any(parts.unfinished(folder / huggingface.DOWNLOADS))
+            else ""
+        )
         return f"{lacking}{broken}; fetch them: {parts.WEIGHTS}, or its shards with {parts.INDEX}"
     return f"{lacking}. Looked for {LOOKED_FOR}"
-
-
-_DOWNLOADS = ".cache/huggingface/download"  # where `hf download --local-dir` keeps what it has begun
-
-
-def _unfinished(folder: Path) -> Iterator[Path]:
-    """Downloads right there that broke off."""
-    endings = {f".{ending}" for ending in _OTHERS[_BROKEN_OFF].split()}
-    return (file for file in folder.glob("*") if file.suffix.lower() in endings)
-
-
-def _is_half_fetched(folder: Path) -> bool:
-    """Whether it is a Hugging Face model without its weights, or has weights whose download broke off."""
-    with suppress(FileError):
-        settings = door.read_json(folder / huggingface.CONFIG)
-        if isinstance(settings, dict) and "architectures" in settings:
-            return True
-    kinds = {*_READ, GGUF}
-    return any(Path(file.stem).suffix.lower() in kinds for file in _unfinished(folder))
 
 
 _SAVE = "save the model again with safetensors"
@@ -182,8 +157,8 @@ def _unread(folder: Path) -> Iterator[tuple[Path, str]]:
 def _why_unread(file: Path, several: list[Path]) -> str | None:
     """None for what is no weights by its name, and small."""
     kind = file.suffix.lower()
-    if kind in _NOT_READ:
-        what = _NOT_READ[kind]
+    if kind in parts.NOT_READ:
+        what = parts.NOT_READ[kind]
         return what if ":" in what else f"{what} format: {_SAVE}"
     if file in several and file.exists():
         return _of_loose(file, len(several))
@@ -362,7 +337,7 @@ def _look(folder: Path, below: list[Path] | None, skipped: list[str]) -> list[Pa
             entries = sorted(there, key=lambda entry: entry.name)
         telling = any(_TELLING.fullmatch(entry.name) for entry in entries)
         own = find_checkpoint(folder) if telling else None
-        half = telling and own is None and _is_half_fetched(folder)
+        half = telling and own is None and huggingface.is_half_fetched(folder, {*_READ, GGUF})
     except OSError as error:
         skipped.append(_no_access(folder, error))
         return []

@@ -24,6 +24,17 @@ FIRST_PART = "consolidated.00.pth"
 SAFETENSORS = (WEIGHTS, INDEX, "consolidated.safetensors")  # the first that is there is read
 TORCH = (lingua.WEIGHTS, FIRST_PART)
 PIECE = re.compile(r"consolidated\.\d{2,5}\.pth|model-\d{1,6}-of-\d{1,6}\.safetensors")
+# Endings of files with weights that are not read, and of what.
+BROKEN_OFF = "a download that is not finished: fetch it again"
+_OTHERS = {
+    "Keras's": "h5 hdf5 keras", "ONNX's": "onnx onnx_data", "NumPy's": "npz npy", "Flax's": "msgpack",
+    "TensorFlow's": "index meta pb tflite", "Core ML's": "mlmodel mlpackage", "Orbax's": "ocdbt",
+    "Paddle's": "pdparams", "MLX's": "mlx", "torch.export's": "pt2", "rust-bert's": "ot", "NeMo's": "nemo",
+    "GGML's": "ggml", "a pickle": "pkl pickle joblib", "an archive: unpack it": "zip tar gz zst 7z",
+    "where DVC finds a file: run `dvc pull`": "dvc",
+    BROKEN_OFF: "aria2 crdownload download incomplete part partial tmp",
+}  # fmt: skip
+NOT_READ = {f".{ending}": what for what, endings in _OTHERS.items() for ending in endings.split()}
 _PART = re.compile(r"consolidated\.(\d{2,5})\.pth")
 _MOST_INDEX, _MOST_SHARDS = 4 * door.MIB, 1000
 # Of Llama's format: what is cut by rows among the parts, and by columns; all else every part has whole.
@@ -45,6 +56,11 @@ def first_there(folder: Path, names: Sequence[str]) -> Path | None:
     return (
         next(filter(Path.is_file, places), None) or next(odd, None) or next(iter(places[len(names) :]), None)
     )
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """Downloads right there that broke off."""
+    return [file for file in folder.glob("*") if NOT_READ.get(file.suffix.lower()) == BROKEN_OFF]
 
 
 def open_native(place: Path) -> StoredWeights:

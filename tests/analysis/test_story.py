@@ -228,7 +228,16 @@ def test_kernels_at_the_identity_do_not_stand_out(model):
     assert opening.gain == 0 and opening.log_odds_change == 0 and not opening.stands_out
     words = opening.sentence()  # of the one kernel that was looked at, and of no other
     assert " does not stand out: the head gives " in words and "Nothing" not in words
+    assert opening.weights[-1].share == pytest.approx(_most_given(model), abs=1e-6)
     assert "stay as they are" in opening.sentence() and RULE in opening.as_data()["rule"]
+
+
+def _most_given(model):
+    """The most that a head with a kernel gives the asked needle after it, of all layers' stages."""
+    trace = capture(edited(model, everything_to_identity(model.config)), NEEDLES)
+    values = head_scores(trace, story(model, NEEDLES).asked).values
+    kept = [values["span.kq"].sigmoid(), values["span.kq2"]]
+    return max(float(each[each.isfinite()].max()) for each in kept)
 
 
 def test_what_stands_out_follows_the_rule(opening):

@@ -53,9 +53,17 @@ def measured_kernel(model: HookedMTA, tokens: Tokens) -> KernelId | None:
 
 
 def kernel_of_most_gain(finder: Finder) -> KernelId | None:
-    """The kernel after which the span's share has risen most; None in a model without kernels."""
+    """The kernel after which the span's share has risen most; None in a model without kernels.
+
+    Where none adds anything, as kernels that were just inserted, that of the head that gives the span most.
+    """
     gains = kernel_gains(finder)
-    return max(gains, key=gains.__getitem__, default=None)
+
+    def worth(kernel: KernelId) -> tuple[float, float]:
+        after = finder.share(AROUND[kernel.where][1])[kernel.layer, kernel.head]
+        return round(gains[kernel], 6), float(after)
+
+    return max(gains, key=worth, default=None)
 
 
 def kernel_gains(finder: Finder) -> dict[KernelId, float]:

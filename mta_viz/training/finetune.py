@@ -31,7 +31,7 @@ from mta_viz.model.editing import edited, insert_mta, usual_layers
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import size_text
 from mta_viz.run.devices import check_fits, checked_device, free_bytes, kernel_training
-from mta_viz.run.tracing import Progress, load
+from mta_viz.run.tracing import Progress, ignore, load
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.training import finetune_loss
@@ -76,7 +76,7 @@ def finetune(
     *,
     device: str = "cpu",
     tell: Tell = lambda text: None,
-    evaluation_progress: Progress = lambda share: None,
+    evaluation_progress: Progress = ignore,
     **options: Any,
 ) -> dict[str, Any]:
     """Put kernels into the model at `config.base` and train them into the folder `out`; returns the card.
@@ -114,12 +114,12 @@ class FinetuneRecipe(Recipe):
     task: str | WrittenTask
     samples: tuple[NeedleSample, ...]
     tell: Tell
-    base_progress: Progress = lambda share: None
+    base_progress: Progress = ignore
     title = "Finetuning"
 
     @classmethod
     def of(
-        cls, config: FinetuneConfig, device: str, tell: Tell, base_progress: Progress = lambda share: None
+        cls, config: FinetuneConfig, device: str, tell: Tell, base_progress: Progress = ignore
     ) -> "FinetuneRecipe":
         """Read the base, the corpus and the task, and refuse what cannot be trained."""
         place, dtype = checked_device(device), getattr(torch, config.dtype)
@@ -259,7 +259,7 @@ class FinetuneRecipe(Recipe):
         prompts = steps * config.batch_size if config.task != "text" else 0
         return {"parameters_trained": count, "prompts": prompts, "text_tokens": pieces * config.piece_length}
 
-    def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
+    def evaluate(self, model: HookedMTA, progress: Progress = ignore) -> dict[str, Any]:
         """Base and result on the same held-out samples and texts, and the difference."""
         after = finetune_loss.measure(model, self.samples, self.text.held_out, progress)
         numbers = finetune_loss.compared(self.before, after) | (

@@ -25,7 +25,7 @@ from mta_viz.model.ops import Resid
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import time_text
 from mta_viz.run.devices import set_threads
-from mta_viz.run.tracing import Progress, progress_within
+from mta_viz.run.tracing import Progress, ignore, progress_within
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.training.finetune_data import FinetuneBatch
@@ -133,7 +133,7 @@ def measure(
     model: HookedMTA,
     samples: Sequence[NeedleSample],
     texts: Mapping[str, str],
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> Measured:
     """A model on held-out samples and texts, of which there is one at least; perplexity as `text_losses`."""
     start, share = time.monotonic(), 0.5 if samples else 0.0
@@ -148,7 +148,7 @@ def measure(
 
 
 def right_answers(
-    model: HookedMTA, samples: Sequence[NeedleSample], progress: Progress = lambda share: None
+    model: HookedMTA, samples: Sequence[NeedleSample], progress: Progress = ignore
 ) -> list[bool]:
     """Whether the greedy answer of each sample is right."""
     tokenizer = check_vocabulary(model, model.tokenizer)

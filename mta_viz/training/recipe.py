@@ -84,7 +84,7 @@ class Recipe(ABC):
         """What the card says of the data, `steps` into the run."""
 
     @abstractmethod
-    def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
+    def evaluate(self, model: HookedMTA, progress: Progress = tracing.ignore) -> dict[str, Any]:
         """What the card says of how well the written model does."""
 
     @abstractmethod
@@ -127,7 +127,7 @@ class Recipe(ABC):
         max_seconds: float | None = None,
         resume: bool = False,
         report: Report | None = None,
-        evaluation_progress: Progress = lambda share: None,
+        evaluation_progress: Progress = tracing.ignore,
     ) -> dict[str, Any]:
         """Train, write the folder `out`, measure what was written; returns the card.
 
@@ -222,7 +222,7 @@ class ModelRecipe(Recipe):
         *,
         lingua: Path | None = None,
         report: Report | None = None,
-        evaluation_progress: Progress = lambda share: None,
+        evaluation_progress: Progress = tracing.ignore,
         **run: Any,
     ) -> dict[str, Any]:
         """As `Recipe.train`; `out` gets model.safetensors and params.json (float16) and, of models with

@@ -25,7 +25,7 @@ from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import probability_text
-from mta_viz.run.tracing import Progress, Prompt, Trace, capture, generate
+from mta_viz.run.tracing import Progress, Prompt, Trace, capture, generate, ignore
 from mta_viz.tables import Printed, Row, Table, number
 from mta_viz.tokenizers.base import Tokens
 
@@ -236,7 +236,7 @@ def _twin_data(twin: answers.TwinAnswer | Absent) -> dict[str, Any]:
 
 
 def story(
-    model: HookedMTA, prompt: Prompt, *, answer: str | None = None, progress: Progress = lambda share: None
+    model: HookedMTA, prompt: Prompt, *, answer: str | None = None, progress: Progress = ignore
 ) -> Story:
     """One head and kernel of a prompt, what they do to the asked words, what the answer loses without.
 
@@ -257,7 +257,7 @@ def story_of(
     *,
     answer: str | None = None,
     twin: HookedMTA | Absent | None = None,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> Story:
     """The same of a run; `twin` is the plain twin, where there is one."""
     spans = needle_spans(trace.tokens) or block_spans(trace.tokens)

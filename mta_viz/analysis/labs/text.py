@@ -17,7 +17,7 @@ from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.jobs import OfModel, gathered
 from mta_viz.run.scoring import end_logits
-from mta_viz.run.tracing import Progress, Prompt, Trace, capture, progress_within, tokenize
+from mta_viz.run.tracing import Progress, Prompt, Trace, capture, ignore, progress_within, tokenize
 from mta_viz.tables import Row, Table
 from mta_viz.tasks.written import last_word
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -120,7 +120,7 @@ def score_passages(
     *,
     window: int | None = None,
     keep: Callable[[PassageScores], None] = lambda result: None,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
     on: str | None = None,
     kept: MutableMapping[int, PassageScores] | None = None,
 ) -> PassageScores:
@@ -155,9 +155,7 @@ class _Scoring(OfModel):
     tokenizer: Tokenizer
     window: int
 
-    def __call__(
-        self, chunk: tuple[int, Sequence[str]], progress: Progress = lambda share: None, /
-    ) -> PassageScores:
+    def __call__(self, chunk: tuple[int, Sequence[str]], progress: Progress = ignore, /) -> PassageScores:
         first, passages = chunk
         asked, left_out = list[_LastWord](), list[LeftOut]()
         for number, passage in enumerate(passages, first + 1):
@@ -296,7 +294,7 @@ def text_losses(
     *,
     window: int | None = None,
     keep: Callable[[TextLosses], None] = lambda result: None,
-    progress: Progress = lambda share: None,
+    progress: Progress = ignore,
 ) -> TextLosses:
     """Every token of a text after the first, each after what comes before it.
 

@@ -59,7 +59,7 @@ def rows() -> list[dict]:
     """As the benchmark writes them: two arms, one of them with two seeds."""
     made = []
     for arm, seed, right in (("6x11", 0, 9), ("6x11", 1, 5), ("norms", 0, 1)):
-        sides = [Measured((True,) * n + (False,) * (10 - n), {"grammar": 4.0 + n}) for n in (1, right)]
+        sides = [Measured((True,) * n + (False,) * (10 - n), {"grammar": 4.0 + n}, 1.0) for n in (1, right)]
         facts = {"parameters_trained": 66, "steps": 100 + seed, "seconds": 9.5}
         made.append(line(arm, seed, facts | compared(*sides)))
     return made

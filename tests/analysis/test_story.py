@@ -234,7 +234,7 @@ def test_kernels_at_the_identity_do_not_stand_out(model):
 
 def _most_given(model):
     """The most that a head with a kernel gives the asked needle after it, of all layers' stages."""
-    trace = capture(edited(model, everything_to_identity(model.config)), NEEDLES)
+    trace = capture(edited(model, every_kernel(model.config)), NEEDLES)
     values = head_scores(trace, story(model, NEEDLES).asked).values
     kept = [values["span.kq"].sigmoid(), values["span.kq2"]]
     return max(float(each[each.isfinite()].max()) for each in kept)

@@ -273,7 +273,7 @@ def test_taps_that_are_no_table_are_refused(taps: object):
         plan_from_data([entry])
 
 
-def test_everything_to_identity_names_each_kernel_and_matrix_once():
+def test_every_kernel_names_each_kernel_and_matrix_once():
     assert every_kernel(CONFIG) == (
         MixingToIdentity(0, "head_pre"),
         KernelToIdentity(1, 0, "pre"),

@@ -8,7 +8,7 @@ from mta_viz.analysis.attention.changes import head_statistics
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import capture, load
 from mta_viz.ui.attention.head import Head
-from mta_viz.ui.shell.cache import ModelKey
+from mta_viz.ui.shell.cache import ModelKey, stores
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import OnPage
@@ -96,6 +96,18 @@ def test_the_lens_and_the_gate_come_when_they_are_asked_for(open_app):
     app = open_app("tiny-plain", CATS, PAGE, {"gate": "true"})
     fine(app)
     assert [toggle.label for toggle in app.toggle].count(GATE) == 0
+
+
+def test_heads_stay_ranked_where_their_scores_are_not_kept_any_more(open_app):
+    """The process forgets what was drawn longest ago; a story that it still has brings them along."""
+    app = run_until(open_app("tiny-mta", "Heads stay ranked", PAGE), "the head gives")
+    assert "Not scored yet" not in said(app)
+    drawn = stores().drawn
+    for key in [key for key in drawn._values if "scores" in key]:
+        drawn._values.pop(key)
+    app.run()
+    fine(app)
+    assert "Not scored yet" not in said(app) and app.button(key="ranked.0")
 
 
 def test_arrows_move_the_selection_and_a_missing_stage_falls_back(open_app):

@@ -36,7 +36,7 @@ from mta_viz.ui.shell.widgets import bar, caption, menu, plain
 from mta_viz.ui.surgery.answer import draw_board
 from mta_viz.ui.surgery.plan_list import draw_plan
 from mta_viz.ui.workspace.panels import Desk
-from mta_viz.ui.workspace.story import task_kernel
+from mta_viz.ui.workspace.story import known_scores, task_kernel
 
 AT_TASK, HERE = RANKINGS = ("at its task", "on this prompt")
 RANKED_BY = Setting("ranked by", AT_TASK)
@@ -104,6 +104,8 @@ def _by_score(desk: Desk) -> tuple[str, Sequence[Ranked]]:
     span = chosen_span(desk.head) or (desk.story.asked if desk.story else None)
     source = desk.head.source
     scores: HeadScores | None = stores().drawn.get((desk.head.page.key, *scores_key(source, None, span)))
+    if scores is None and desk.head.page is desk.original:
+        scores = known_scores(desk.original, span)
     if scores is None:
         return "Not scored yet. Heads are ranked here once they are.", ()
     key = AXES["Score"][0].value or informative(scores)  # as the view of all heads shows them

@@ -11,7 +11,8 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.spans import asked_span, needle_spans
+from mta_viz.analysis.attention.heads import HeadScores
+from mta_viz.analysis.attention.spans import Span, asked_span, needle_spans
 from mta_viz.analysis.cause.answers import Standing, twin_of_model
 from mta_viz.analysis.cause.choosing import head_of_most_weight, measured_kernel
 from mta_viz.analysis.cause.effects import Absent, without
@@ -60,28 +61,47 @@ def _measurement(page: Page) -> Measurement:
     return Measurement("story", key, label, partial(_measure, page), words, by_itself=seconds <= BY_ITSELF)
 
 
-def draw_story(page: Page) -> Story | None:
-    """The story of the page's prompt; before it is there how far it is, or its button."""
-    return measured(_measurement(page))
+@dataclass(frozen=True)
+class _Measured:
+    """A story and what heads do about its asked words; None where they are listed by what the task loses."""
+
+    story: Story
+    scores: HeadScores | None = None
+
+
+def draw_story(page: Page) -> bool:
+    """Whether the story of the page's prompt is there; before that draws how far it is, or its button."""
+    return measured(_measurement(page)) is not None
 
 
 def known_story(page: Page) -> Story | None:
-    """The same if it is there already."""
+    """The story if it is there already."""
+    known = _known(page)
+    return None if known is None else known.story
+
+
+def known_scores(page: Page, span: Span | None) -> HeadScores | None:
+    """What heads do about the story's asked words; None of another span, or before the story is there."""
+    known = _known(page)
+    return known.scores if known is not None and known.story.asked == span else None
+
+
+def _known(page: Page) -> _Measured | None:
     kept = state.part(Results).of(_measurement(page))
     return None if kept is None else kept.result
 
 
-def _measure(page: Page, work: Work, keep: Keep) -> Story:
-    """With the scores of all heads, unless they are listed by what the task loses."""
+def _measure(page: Page, work: Work, keep: Keep) -> _Measured:
     work.begin("Reading the plain twin")
     twin = twin_of_model(page.model)
     work.begin("Looking for what matters here")
     story = story_of(page.trace, answer=ANSWER.value or None, twin=twin, progress=work.report)
-    if story.by != "effects":
-        work.begin("Scoring all heads")
-        source, span = replace(source_of(page), progress=work.report), story.asked
-        source.remember(partial(scores_of, source, None, span), *scores_key(source, None, span))
-    return story
+    if story.by == "effects":
+        return _Measured(story)
+    work.begin("Scoring all heads")
+    source, span = replace(source_of(page), progress=work.report), story.asked
+    scores = source.remember(partial(scores_of, source, None, span), *scores_key(source, None, span))
+    return _Measured(story, scores)
 
 
 def choose_head(page: Page) -> None:

@@ -161,8 +161,8 @@ def _draw_top(desk: Desk) -> None:
         draw_answer(desk)
         if desk.story is None and heads.is_pooled(desk.head):
             with st.container(key="story"):
-                story = draw_story(page)
-            if story is not None:  # within the moment that a quick story is waited for
+                is_there = draw_story(page)
+            if is_there:  # within the moment that a quick story is waited for
                 st.rerun()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mta_viz.cli import flags, values
 from mta_viz.cli.output import note
 from mta_viz.config import LARGEST_KERNEL, Gate
+from mta_viz.errors import MtaVizError
 
 if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 HELP = "kernels at the identity put into a plain model: an adapter to train"
 MIXING = ("pre", "post", "both")
 KERNEL = values.sizes(LARGEST_KERNEL, "6x11", other="none")
+ENDING = ".safetensors"
 GATES: dict[str, Gate] = {"head": "1d", "element": "dd"}
 
 
@@ -35,7 +37,7 @@ def add_flags(parser: ArgumentParser) -> None:
     about = "a group norm of every head's output, in every layer: no identity, logits change much"
     add("--norm", action="store_true", help=about)
     about = "the adapter, which holds what was inserted (convert makes a whole checkpoint of it)"
-    flags.add_file(parser, "--out", about, required=True, ending=".safetensors")
+    flags.add_file(parser, "--out", about, required=True, ending=ENDING)
     flags.add_running(parser)
 
 
@@ -44,6 +46,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.checkpoint.types import parameter_count
     from mta_viz.run.scoring import logit_change, write_inserted
 
+    if arguments.out.suffix != ENDING:  # by which a file of weights is opened
+        raise MtaVizError(f"{arguments.out}: no command opens this name; let it end in {ENDING}")
     base = flags.open_model(arguments)
     inserted = _inserted(base, arguments)
     change = logit_change(base, inserted)

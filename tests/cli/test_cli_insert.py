@@ -58,13 +58,14 @@ def test_what_changes_the_logits_says_by_how_much_and_why(run, plain, tmp_path):
     "words, told",
     [
         (("--layers", "1"), "required: --out"),
-        (("--layers", "5", "--kernel", "6x10", "--out", "a"), "no layer 5"),
-        (("--layers", "5", "--kernel", "6x10", "--out", "a"), "even key size 10"),
-        (("--out", "a"), "no layer is named"),
-        (("--layers", "x", "--out", "a"), "not a list of layers"),
-        (("--layers", "1", "--kernel", "6", "--out", "a"), "numbers of 1 to 63, such as 6x11"),
-        (("--layers", "1", "--kernel", "600x601", "--out", "a"), "two numbers of 1 to 63"),
-        (("--layers", "1", "--post", f"{10**30}x3", "--out", "a"), "two numbers of 1 to 63"),
+        (("--layers", "5", "--kernel", "6x10", "--out", "a.safetensors"), "no layer 5"),
+        (("--layers", "5", "--kernel", "6x10", "--out", "a.safetensors"), "even key size 10"),
+        (("--out", "a.safetensors"), "no layer is named"),
+        (("--layers", "1", "--out", "a"), "let it end in .safetensors"),
+        (("--layers", "x", "--out", "a.safetensors"), "not a list of layers"),
+        (("--layers", "1", "--kernel", "6", "--out", "a.safetensors"), "numbers of 1 to 63, such as 6x11"),
+        (("--layers", "1", "--kernel", "600x601", "--out", "a.safetensors"), "two numbers of 1 to 63"),
+        (("--layers", "1", "--post", f"{10**30}x3", "--out", "a.safetensors"), "two numbers of 1 to 63"),
     ],
 )
 def test_what_cannot_be_inserted_is_refused(run, plain, words, told, tmp_path, monkeypatch):
@@ -73,7 +74,9 @@ def test_what_cannot_be_inserted_is_refused(run, plain, words, told, tmp_path, m
 
 
 def test_a_model_with_kernels_is_refused(run, folder, tmp_path):
-    assert_refused(run("insert", folder, "--layers", "1", "--out", tmp_path / "a"), "expected a plain model")
+    assert_refused(
+        run("insert", folder, "--layers", "1", "--out", tmp_path / "a.safetensors"), "expected a plain model"
+    )
 
 
 def test_commands_take_an_adapter_and_find_its_base(run, plain, adapter):

@@ -6,6 +6,7 @@ finetune_loss.py's, prompts and text finetune_data.py's.
 
 import dataclasses
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
@@ -255,9 +256,10 @@ class FinetuneRecipe(Recipe):
         """How much was trained on what."""
         config, model = self.config, trainable(with_mta(self.base, self.config), self.config)
         count = sum(value.numel() for value in trained_parameters(model).values())
-        pieces = steps * config.text_rows if config.task == "text" or config.keep != "none" else 0
+        reads = config.task == "text" or config.keep != "none"
+        text_tokens = sum(math.prod(config.pieces(step)) for step in range(steps)) if reads else 0
         prompts = steps * config.batch_size if config.task != "text" else 0
-        return {"parameters_trained": count, "prompts": prompts, "text_tokens": pieces * config.piece_length}
+        return {"parameters_trained": count, "prompts": prompts, "text_tokens": text_tokens}
 
     def evaluate(self, model: HookedMTA, progress: Progress = ignore) -> dict[str, Any]:
         """Base and result on the same held-out samples and texts, and the difference."""
@@ -335,7 +337,8 @@ def check_memory(base: HookedMTA, config: FinetuneConfig, longest: int) -> None:
     """Raises ConfigError where a step on prompts of `longest` tokens takes far more memory than is free."""
     trained = with_mta(base, config).config
     first = 0 if config.train == "all" else min(config.layers)
-    prompts, text = (config.batch_size, longest), (config.text_rows, config.piece_length)
+    most = max(config.piece_lengths)
+    prompts, text = (config.batch_size, longest), (config.n_pieces(most), most)
     size = getattr(torch, config.dtype).itemsize
     wanted = kernel_training(trained, first, prompts, text, dtype_bytes=size).n_bytes
     free = free_bytes(base.device)

@@ -12,6 +12,7 @@ from mta_viz.checkpoint import door
 from mta_viz.config import DTYPES, LARGEST_KERNEL, kernel_problems
 from mta_viz.errors import ConfigError
 from mta_viz.tasks.needles import MAX_SIDE
+from mta_viz.tasks.words import stream_seed
 from mta_viz.training.settings import RunSettings
 
 TRAINED = ("kernels", "kernels+norms", "norms", "all")
@@ -34,9 +35,9 @@ class FinetuneConfig(RunSettings):
     step.
 
     `keep`: what holds the model to where it was, `keep_weight` times: "text" (the loss of `text_rows` pieces
-    of the corpus of `text_length` tokens, None: as long as the prompts), "base" (how far the next-token
-    distribution is there from the base's own: Kullback-Leibler divergence) or "none". `corpus`: a folder of
-    plain-text files, None for the project's grammar.
+    of the corpus), "base" (how far the next-token distribution is there from the base's own: Kullback-Leibler
+    divergence) or "none". Pieces have `text_lengths` tokens, one of them a step, fewer pieces where it is
+    longer (none: as long as the prompts). `corpus`: a folder of plain-text files, None for the grammar.
 
     The learning rate is that of kernels; `norm_rate` and `matrix_rate` are what vectors and matrices take
     of it. It falls to 0 over the run, which ends after `steps` or `max_seconds`, whichever comes first.
@@ -74,7 +75,7 @@ class FinetuneConfig(RunSettings):
     keep_weight: float = 1.0
     corpus: str | None = None
     text_rows: int = 6
-    text_length: int | None = None
+    text_lengths: tuple[int, ...] = ()
     dtype: str = "float32"
     steps: int = 600
     max_seconds: float | None = None
@@ -107,7 +108,7 @@ class FinetuneConfig(RunSettings):
             problems.append(f"lengths is {list(self.lengths)}; expected numbers of tokens")
             most = LARGEST_KERNEL
         else:  # a kernel no longer than a piece of text
-            most = min(LARGEST_KERNEL, self.piece_length)
+            most = min(LARGEST_KERNEL, *self.piece_lengths)
         problems += kernel_problems("kernel", self.kernel, "both", most)
         for name in ("norm_rate", "matrix_rate"):
             if not 0 < getattr(self, name) < math.inf:
@@ -118,8 +119,8 @@ class FinetuneConfig(RunSettings):
 
     def _loss_problems(self) -> list[str]:
         problems = []
-        if self.text_length is not None and not self.text_length >= 2:
-            problems.append(f"text_length is {self.text_length}; expected at least 2 tokens")
+        if min(self.text_lengths, default=2) < 2:
+            problems.append(f"text_lengths is {list(self.text_lengths)}; expected at least 2 tokens each")
         if not 0 <= self.single_key <= 1:
             problems.append(f"single_key is {self.single_key}; expected a share from 0 to 1")
         if not 0 < self.keep_weight < math.inf:
@@ -151,9 +152,19 @@ class FinetuneConfig(RunSettings):
         return sorted(self.lengths)[len(self.lengths) // 2]
 
     @property
-    def piece_length(self) -> int:
-        """Tokens of a piece of running text."""
-        return self.text_length or self.usual_length
+    def piece_lengths(self) -> tuple[int, ...]:
+        """Tokens of a piece of running text, one of them a step."""
+        return self.text_lengths or (self.usual_length,)
+
+    def n_pieces(self, length: int) -> int:
+        """Pieces of so many tokens a step: together as long as `text_rows` of the shortest, at least one."""
+        return max(1, self.text_rows * min(self.piece_lengths) // length)
+
+    def pieces(self, step: int) -> tuple[int, int]:
+        """How many pieces of text a step reads, and the tokens of each."""
+        lengths = self.piece_lengths
+        length = lengths[stream_seed("finetuning piece length", self.seed, step) % len(lengths)]
+        return self.n_pieces(length), length
 
     @property
     def with_kernels(self) -> bool:

@@ -23,6 +23,7 @@ from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
+from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.needles import HELD_OUT, KNOWN
 from mta_viz.tasks.words import HELD_OUT_CITIES, made_up_cities
 from mta_viz.training import finetune as finetuning
@@ -37,7 +38,7 @@ from tests.tiny_models import random_weights
 
 TINY = {
     "layers": (1,), "kernel": (2, 3), "names": 1, "cities": 2, "lengths": (160,), "batch_size": 2,
-    "text_rows": 1, "text_length": 24, "steps": 4, "evaluation_samples": 5, "evaluation_tokens": 40,
+    "text_rows": 1, "text_lengths": (24,), "steps": 4, "evaluation_samples": 5, "evaluation_tokens": 40,
 }  # fmt: skip
 KERNEL = "blocks.1.attn.kernel_pre"
 
@@ -340,6 +341,29 @@ def test_made_up_cities_stand_beside_the_known_ones(base: Path) -> None:
     assert both <= {*KNOWN.cities, *made_up_cities(len(KNOWN.cities))}
 
 
+def test_the_first_and_the_last_fact_are_asked_for_as_often_as_they_are_measured(base: Path) -> None:
+    recipe = recipe_of(base, names=2, single_key=0.0, batch_size=20, lengths=(400,))
+    batches = FinetuneBatches(recipe.config, recipe.base.tokenizer, recipe.text, "pairs")
+
+    def at_an_end(sample: NeedleSample) -> bool:
+        starts = sorted(span.start for span in sample.needles)
+        (asked,) = (span.start for span in sample.spans if span.kind == "asked")
+        return asked in (starts[0], starts[-1])
+
+    asked = [at_an_end(sample) for step in range(10) for sample in batches.samples(step)]
+    # two in five and half of the others, as these prompts have four facts; drawn from all alike it were half
+    assert abs(sum(asked) / len(asked) - 0.7) < 0.1
+
+
+def test_a_step_reads_pieces_of_one_length_and_fewer_long_ones(base: Path) -> None:
+    recipe = recipe_of(base, text_rows=4, text_lengths=(12, 12, 24))
+    batches = FinetuneBatches(recipe.config, recipe.base.tokenizer, recipe.text, "pairs")
+    shapes = [tuple(batches(step).text.shape) for step in range(12)]
+    assert {*shapes} == {(4, 12), (2, 24)}
+    assert recipe.config.n_pieces(200) == 1
+    assert recipe.facts(12)["text_tokens"] == 12 * 48
+
+
 def test_progress_and_kernels_can_be_followed(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -483,7 +507,7 @@ def with_kernels(base: Path, tmp_path: Path) -> Path:
         ({"names": 9}, "names is 9; expected at most 5"),
         ({"kernel": (6, 601)}, "kernel is 6 x 601; expected at most 24 queries"),
         (
-            {"kernel": (6, 601), "lengths": (2048,), "text_length": None},
+            {"kernel": (6, 601), "lengths": (2048,), "text_lengths": ()},
             "kernel is 6 x 601; expected at most 63 queries",
         ),
         ({"kernel": (0, 3)}, "kernel is .0, 3.; expected two whole numbers of at least 1"),

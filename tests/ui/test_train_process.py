@@ -213,5 +213,5 @@ def test_how_far_a_measurement_is_stands_in_the_last_line(settings: Settings, tm
 def test_the_estimate_counts_the_rows_of_the_command_as_it_is() -> None:
     usual = FinetuneConfig(base="-", layers=(0,))
     assert SIZES["long"] == ((usual.names, usual.cities), usual.lengths)
-    assert (usual.batch_size, usual.text_rows, usual.text_length) == (STEP_PROMPTS, STEP_TEXTS, None)
+    assert (usual.batch_size, usual.text_rows, usual.text_lengths) == (STEP_PROMPTS, STEP_TEXTS, ())
     assert (usual.evaluation_samples, usual.evaluation_tokens) == (SAMPLES, TEXT_TOKENS)

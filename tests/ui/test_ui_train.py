@@ -163,7 +163,7 @@ def test_the_estimate_counts_the_tokens_that_a_step_of_the_command_reads(
     lines = [{"prompt": "x" * (20 + number % 40), "answer": "y"} for number in range(400)]
     file.write_text("\n".join(map(json.dumps, [{"prompt": "x" * 300, "answer": "y"}, *lines[1:]])))
     config = FinetuneConfig(base=base, layers=(1,), task=str(file), lengths=Settings.lengths)
-    assert piece_length(replace(SETTINGS, task=str(file))) == config.piece_length
+    assert piece_length(replace(SETTINGS, task=str(file))) == config.usual_length
     task, tokenizer = read_named(config.task), BytesTokenizer()
     batches = FinetuneBatches(config, tokenizer, read_text(None, 100), task)
     wide = [batches(step).answers.tokens.shape[1] for step in range(20)]

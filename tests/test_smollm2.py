@@ -99,7 +99,7 @@ def test_the_shipped_adapter_is_what_its_card_says() -> None:
     )
     assert card["sha256"] == sha256(ADAPTER) and adapter.about.base.path is None
     assert sum(value.numel() for value in adapter.tensors.values()) == card["parameters_trained"] == 7128
-    assert card["held_out"]["after"]["right"] == 192
+    assert card["held_out"]["after"]["right"] == 194
     perplexity = card["perplexity"]
     assert all(after < 1.01 * perplexity["before"][text] for text, after in perplexity["after"].items())
     history = read_history(ADAPTER, adapter.config)

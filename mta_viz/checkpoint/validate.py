@@ -210,6 +210,7 @@ def _sentences(error: ErrorDetails, kind: type) -> Sequence[str]:
 _WORDS = {
     "a valid integer": "a whole number",
     "a valid string": "a text",
+    "a valid array": "a list",
     "String should have": "a text of",
     "greater than or equal to": "at least",
     "less than or equal to": "at most",

@@ -343,10 +343,9 @@ def check_memory(base: HookedMTA, config: FinetuneConfig, longest: int) -> None:
     wanted = kernel_training(trained, first, prompts, text, dtype_bytes=size).n_bytes
     free = free_bytes(base.device)
     if free is not None and wanted > ROUGHLY * free:
-        problem = (
-            f"a step needs about {size_text(wanted)} of memory for {config.batch_size} prompts of "
-            f"{longest:,} tokens, and {size_text(free)} are free; take shorter prompts, or fewer a step"
-        )
+        read = f"prompts {prompts[0]} x {longest:,} tokens, text {text[0]} x {most:,}"
+        problem = f"a step needs about {size_text(wanted)} of memory ({read}), and {size_text(free)} are free"
+        problem += "; take shorter prompts or pieces of text, or fewer a step"
         raise ConfigError([problem], config.subject)
 
 

@@ -106,9 +106,10 @@ class FinetuneConfig(RunSettings):
         problems = []
         if not self.lengths or min(self.lengths) < 1:
             problems.append(f"lengths is {list(self.lengths)}; expected numbers of tokens")
-            most = LARGEST_KERNEL
-        else:  # a kernel no longer than a piece of text
-            most = min(LARGEST_KERNEL, *self.piece_lengths)
+        if min(self.text_lengths, default=2) < 2:
+            problems.append(f"text_lengths is {list(self.text_lengths)}; expected at least 2 tokens each")
+        # a kernel no longer than a piece of text
+        most = LARGEST_KERNEL if problems else min(LARGEST_KERNEL, *self.piece_lengths)
         problems += kernel_problems("kernel", self.kernel, "both", most)
         for name in ("norm_rate", "matrix_rate"):
             if not 0 < getattr(self, name) < math.inf:
@@ -119,8 +120,6 @@ class FinetuneConfig(RunSettings):
 
     def _loss_problems(self) -> list[str]:
         problems = []
-        if min(self.text_lengths, default=2) < 2:
-            problems.append(f"text_lengths is {list(self.text_lengths)}; expected at least 2 tokens each")
         if not 0 <= self.single_key <= 1:
             problems.append(f"single_key is {self.single_key}; expected a share from 0 to 1")
         if not 0 < self.keep_weight < math.inf:

@@ -457,7 +457,7 @@ def test_a_step_that_no_memory_holds_is_refused_before_the_first(base: Path, tmp
     task = tmp_path / "own.jsonl"
     lines = [{"prompt": "a b " * 50_000, "answer": "c"}, {"prompt": "a b", "answer": "c"}]
     task.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(ConfigError, match=r"a step needs about .*prompts of 200,00\d tokens"):
+    with pytest.raises(ConfigError, match=r"a step needs about .*prompts 2 x 200,00\d tokens"):
         recipe_of(base, task=str(task))
 
 
@@ -512,7 +512,9 @@ def with_kernels(base: Path, tmp_path: Path) -> Path:
         ),
         ({"kernel": (0, 3)}, "kernel is .0, 3.; expected two whole numbers of at least 1"),
         ({"kernel": (2, 2)}, "kernel has an even key size 2"),
-        ({"lengths": (10**12,)}, r"memory for . prompts of 1,000,000,000,000 tokens"),
+        ({"lengths": (10**12,)}, r"memory .prompts 2 x 1,000,000,000,000 tokens, text"),
+        ({"text_lengths": (24, 10**12)}, r"tokens, text 1 x 1,000,000,000,000., and"),
+        ({"text_lengths": (24, -4)}, r"used: text_lengths is \[24, -4\]; expected at least 2 tokens each$"),
         ({"evaluation_samples": 10**12}, "evaluation_samples is 1000000000000; expected at most 100,000"),
         ({"made_up_cities": 10**12}, "made_up_cities is 1000000000000; expected at most 10,000"),
         ({"learning_rate": 1e9}, "learning_rate is 1000000000.0; expected at most 1"),

@@ -180,9 +180,10 @@ class FinetuneBatches:
 
 
 def _depth(number: int) -> Depth:
-    """The first or the last fact of all in two prompts of five, as often as the measured depths ask for them.
+    """The first or the last fact of all in two prompts of five, any (None) in the others.
 
-    Drawn from all facts alone, they were answered worse than those between: prompts ask for one of nine.
+    Measured prompts ask for these two in two of five, and drawn from all nine alike only two in nine did:
+    kernels so trained answered them worse than the facts between (MODELS.md).
     """
     return DEPTHS[-((number >> 8) % 2)] if (number >> 4) % 10 < 4 else None
 

@@ -341,7 +341,7 @@ def test_made_up_cities_stand_beside_the_known_ones(base: Path) -> None:
     assert both <= {*KNOWN.cities, *made_up_cities(len(KNOWN.cities))}
 
 
-def test_the_first_and_the_last_fact_are_asked_for_as_often_as_they_are_measured(base: Path) -> None:
+def test_the_first_and_the_last_fact_are_asked_for_in_two_of_five_prompts_and_by_chance(base: Path) -> None:
     recipe = recipe_of(base, names=2, single_key=0.0, batch_size=20, lengths=(400,))
     batches = FinetuneBatches(recipe.config, recipe.base.tokenizer, recipe.text, "pairs")
 
